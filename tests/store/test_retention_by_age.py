@@ -185,6 +185,20 @@ def test_an_old_main_that_a_promotion_replaced_goes(store: Store, clock: Clock) 
         thread.on(kept).get("/old.json")
 
 
+def test_an_age_can_be_a_part_of_a_day(store: Store, clock: Clock) -> None:
+    """Half a day is 12 hours: what is 11 hours old stays, and what is 13 hours old goes."""
+    thread = store.thread("old", agent="helper")
+    thread.fork("idea").put("/own.json", "x" * 500)
+    policy = RetentionPolicy(timelines_after_days=0.5)
+
+    clock.now += 11 * DAY // 24
+    young = store.gc_plan(policy).count
+    clock.now += 2 * DAY // 24
+    old = store.gc_plan(policy).count
+
+    assert (young, old > 0) == (0, True)
+
+
 def test_the_control_without_an_age_nothing_goes(store: Store, clock: Clock) -> None:
     """The same fork stays under a policy of other rules, and under the same rule before its time."""
     fork = store.thread("t", agent=planner()).fork("idea")

@@ -39,6 +39,36 @@ def test_the_answer_names_threads_and_what_was_left_out(empty: Shell, tmp_path: 
     assert "user (isMeta)" in told
 
 
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ('"timestamp":"2025-03-04T12:11:12.000+02:00",', ("said 2025-03-04 10:11:12", "2025-03-04")),
+        (
+            '"timestamp":"yesterday",',
+            ("2", "-"),
+        ),  # the control: it is no time, so that of the import is shown
+    ],
+)
+def test_an_imported_turn_is_shown_with_the_time_when_it_was_said(
+    empty: Shell, at: str, shown: tuple[str, str]
+) -> None:
+    """In the log, the turns and the graph; in UTC, as every other time."""
+    words = '"message":{"role":"user","content":"Is the shop open?"}'
+    line = f'{{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"s1",{at}{words}}}\n'
+    (empty.directory / "s1.jsonl").write_text(line, encoding="utf-8")
+    empty.ok("import", "s1.jsonl")
+
+    log = next(
+        line for line in empty.ok("threads", "log", "claude-code:s1").out.splitlines() if "turn 1" in line
+    )
+    turns = empty.ok("threads", "turns", "claude-code:s1").out
+    graph = empty.ok("threads", "log", "claude-code:s1", "--graph").out
+
+    assert shown[0] in log
+    assert all(shown[1] in each for each in (turns, graph))
+    assert ("said" in log) == shown[0].startswith("said")
+
+
 def test_a_refused_file_is_named_and_the_others_are_imported(empty: Shell, tmp_path: Path) -> None:
     """The command exits with 5."""
     write_rollout(tmp_path, "0.98.0", SEED)

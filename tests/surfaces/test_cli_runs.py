@@ -442,7 +442,7 @@ def test_an_input_is_queued_for_a_time_from_now(shell: Shell, duration: str) -> 
     assert run["due"] > run["begun_at"]
 
 
-@pytest.mark.parametrize("words", ["1", "h", "1y", "tomorrow", "1h 30m"])
+@pytest.mark.parametrize("words", ["1", "h", "1q", "tomorrow", "1h 30m"])
 def test_what_is_no_time_queues_nothing(shell: Shell, words: str) -> None:
     """The error shows both ways to write one."""
     ended = shell("runs", "start", "shopping", "Flour", "--at", words, "--json")

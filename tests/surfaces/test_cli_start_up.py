@@ -222,6 +222,37 @@ def test_opening_a_store_and_reading_a_value_loads_nothing_else(directory: Path)
     assert loaded & (UNREAD | DRIVERS - {"apsw"}) == set()
 
 
+FIRST_RUN = """
+import sys, perdure
+from perdure.testing import Script, say
+with perdure.open("memory:") as store:
+    greeter = perdure.Agent("greeter", backend=Script(say("Hello!")))
+    assert store.thread("hi", agent=greeter).run("Hi").text == "Hello!"
+    if len(sys.argv) > 1:
+        store.thread("hi").switch(sys.argv[1])
+print("\\nloaded:", *sys.modules)
+"""
+# A run that stays on its backend needs none of these.
+UNRUN = {
+    "perdure.runtime.inference.switch",
+    "perdure.switching.checkpoint.derive",
+    "perdure.switching.checkpoint.heuristics",
+}
+
+
+def test_a_first_run_loads_nothing_that_switches_and_no_tokenizer(tmp_path: Path) -> None:
+    """Nor the packages that are installed: a first script answers at once."""
+    loaded = loaded_in(tmp_path, FIRST_RUN)
+
+    assert "perdure.runtime.run.loop" in loaded
+    assert loaded & (UNRUN | {"email", "importlib.metadata", "tiktoken"}) == set()
+
+
+def test_a_switch_loads_what_switches(tmp_path: Path) -> None:
+    """Control: the names are right."""
+    assert loaded_in(tmp_path, FIRST_RUN, "openai:gpt-5.6") >= UNRUN
+
+
 def test_help_loads_no_engine_and_no_store(tmp_path: Path) -> None:
     """A command that touches no store loads only the command line."""
     assert loaded_by(tmp_path, "--version", "--help", "threads --help") & (STORE | DRIVERS) == set()

@@ -287,6 +287,17 @@ def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
     assert shell("gc", "--undone-older-than", "soon").code == 2
 
 
+@pytest.mark.parametrize(
+    ("age", "days"),
+    [("12h", 0.5), ("36h", 1.5), ("90m", 0.0625), ("30", 30), ("30d", 30), ("4w", 28), ("1y", 365)],
+)
+def test_the_age_of_a_policy_is_given_in_minutes_to_years(shell: Shell, age: str, days: float) -> None:
+    """A number alone is days, as it was."""
+    asked = shell.ok("gc", "--undone-older-than", age, "--json").json
+
+    assert asked["policy"] == {"undone_after_days": days}
+
+
 def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -> None:
     """A dry run says why each stays; `--apply` removes what is idle, and a fork's own content."""
     with perdure.open(shell.directory / "perdure.db") as store:

@@ -344,8 +344,8 @@ def test_diff_shows_the_lines_that_changed(shell: Shell) -> None:
     """As people know it from other tools."""
     shown = shell.ok("threads", "diff", "shopping", "main", "what-if").out
 
-    assert '-  "carrots"' in shown
-    assert '+  "bread"' in shown
+    assert '-   "carrots"' in shown
+    assert '+   "bread"' in shown
     assert "only on what-if" in shown
     assert "There is no difference." in shell.ok("threads", "diff", "shopping", "main").out
 

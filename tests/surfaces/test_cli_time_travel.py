@@ -80,15 +80,58 @@ def test_a_graph_fits_a_real_terminal(shell: Shell) -> None:
 
 
 def test_a_graph_of_many_forks_ends_at_its_limit(shell: Shell) -> None:
-    """What is left out is said."""
-    for number in range(5):
+    """Beyond it are the ends of the other timelines, as many again at the most; what is left out is said."""
+    for number in range(9):
         shell.ok("threads", "fork", "shopping", f"fork-{number}", "--at", f"turn:{number % 3 + 1}")
         shell.ok("state", "put", "shopping", "/x.json", str(number), "--timeline", f"fork-{number}")
 
     shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "4").out
 
-    assert shown.count("○") + shown.count("◉") == 4
-    assert "The last 4 turns; --limit 0 shows all." in shown
+    assert shown.count("○") + shown.count("◉") == 8
+    assert "Older turns are left out; --limit 0 shows all." in shown
+
+
+def test_no_timeline_is_overlooked_in_a_short_graph(shell: Shell) -> None:
+    """A fork that is older than the newest turns is drawn by its end, with a mark where turns are left out."""
+    for item in ("jam", "tea", "salt"):
+        _say(shell, item)
+
+    shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
+
+    assert re.search(r"^◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
+    assert shown.splitlines().count("~") == 2
+    assert shown.count("○") + shown.count("◉") == 3
+
+
+def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:
+    """The mark of a line stands apart from what the line says."""
+    shell.ok("state", "put", "shopping", "/price.json", "-480")
+    shell.ok("state", "put", "shopping", "/price.json", "-440")
+
+    shown = shell.ok("threads", "diff", "shopping", "HEAD~1", "HEAD").out.splitlines()
+
+    assert {"    - -480", "    + -440"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("threads", "bisect", "shopping", "--path", "/a-rather-long-name-of-a-note.json", "--exists"),
+        ("threads", "fork", "shopping", "a-fork-with-a-name-that-says-what-it-was-made-for"),
+        ("state", "put", "shopping", "/a-rather-long-name-of-a-note.json", "2"),
+        ("threads", "promote", "shopping", "what-if"),
+    ],
+)
+def test_a_sentence_about_a_change_is_broken_between_words(shell: Shell, words: tuple[str, ...]) -> None:
+    """At 80 columns; the digest at its end stays whole."""
+    shell.ok("state", "put", "shopping", "/a-rather-long-name-of-a-note.json", "1")
+
+    with PtySession(shell.directory, *words) as session:
+        assert session.ended() == 0
+
+    told = [line for line in session.shown.splitlines() if not line.startswith("See it: ")]
+    assert max(map(len, told)) <= 80
+    assert re.search(r"\b[0-9a-f]{12}$", told[-1].strip())
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ class ParentCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     root_agent: str | None = None  # of the root run, whose worker carries the child on; None: not recorded
     depth: int = 1  # 1: a child of the root
     effect_max: Effect | None = None  # of the parent's timeline; None: any effect
+    tokens_left: int | None = None  # of the runs above, when the child began; None: not limited
+    cost_left: float | None = None  # in US dollars; None: not limited
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

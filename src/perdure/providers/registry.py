@@ -60,6 +60,9 @@ _BACKENDS = {
     "ollama-chat": ("ollama-chat", "ollama"),
     "gemini-interactions": ("gemini-interactions", "google"),
 }
+SCRIPTED = (
+    "script"  # before the colon: the models of `perdure.testing`, for which no installed package is searched
+)
 
 
 class Target(NamedTuple):
@@ -140,6 +143,8 @@ def _compatible(name: str) -> tuple[str, str] | None:
 
 def _third(name: str) -> tuple[str, str] | None:
     """Return a format of another package, which is also the name of its backend."""
+    if name == SCRIPTED:
+        return None
     return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
 
 

@@ -143,6 +143,8 @@ def _local(name: str) -> Tokenizer | None:
 
 @cache
 def _tiktoken(name: str) -> Tokenizer | None:
+    if not _vocabularies().is_dir():  # looked at first, because importing tiktoken takes longer than a turn
+        return None
     try:
         import tiktoken  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -157,10 +159,16 @@ def _tiktoken(name: str) -> Tokenizer | None:
 
 def _on_disk(encoding: str) -> bool:
     """True if tiktoken has the vocabulary already, where it would look for it itself."""
-    named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
-    folder = Path(tempfile.gettempdir()) / "data-gym-cache" if named is None else Path(named)
     key = hashlib.sha1(_ADDRESS.format(encoding).encode(), usedforsecurity=False).hexdigest()
-    return named != "" and (folder / key).is_file()
+    return (_vocabularies() / key).is_file()
+
+
+def _vocabularies() -> Path:
+    """Return the folder of tiktoken's vocabularies; one that cannot be there if the environment says that none is kept."""
+    named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if named is None:
+        return Path(tempfile.gettempdir()) / "data-gym-cache"
+    return Path(named) if named else Path(os.devnull)
 
 
 def _is_text(body: dict[str, Any]) -> bool:

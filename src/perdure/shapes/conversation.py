@@ -362,6 +362,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, thread: Thread, *, limit: int, brief: bool = False) -> Self:
         """Return the newest turns of all timelines; 0: all.
 
+        Beyond the limit it has the last turn of each timeline, for at most as many: none of them is overlooked.
         `brief`: of what was said only the beginning, and not what was changed.
         """
         heads: dict[str, list[str]] = {}
@@ -369,7 +370,9 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         for hold in thread.timelines():
             if hold.head.commit is not None:
                 heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
-                _collect(thread, hold.head.commit, commits, limit)
+                _collect(
+                    thread, hold.head.commit, commits, limit and limit + 1
+                )  # one more: it shows that there is one
         after: dict[str, list[LogEntry]] = {}
         for entry in commits.values():
             for parent in entry.parents:
@@ -381,7 +384,8 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         }
         parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
         order = _newest_first(commits, parents)
-        kept = order[:limit] if limit else order
+        older = [digest for digest in order[limit:] if digest in heads]
+        kept = [*order[:limit], *older[:limit]] if limit else order
         turns = _turns_at(thread, kept, parents, brief=brief)
         return cls(
             thread=thread.id,

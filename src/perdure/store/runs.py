@@ -23,7 +23,6 @@ from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.timeline import Line
 
 if TYPE_CHECKING:
-    from perdure.history.space import Space
     from perdure.ledger import calls, decisions, trace
     from perdure.ledger.decisions import Rework
     from perdure.ledger.trace import Traced
@@ -398,11 +397,8 @@ class Runs(Line, ABC):
         """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines."""
         if run is None:
             return sum((cost for _, cost, _ in self.costs()), Cost())
-        own = self._spent(records.read(self._space, names.check_id("run", run)).record).cost
-        return sum((_cost_of(inside, each) for inside, each in child_runs.children_of(self._space, run)), own)
-
-    def _spent(self, record: RunRecord) -> Result:
-        return results.result_of(self._space, record, at=results.last_of(self._space, record))
+        record = records.read(self._space, names.check_id("run", run)).record
+        return results.spent_in_all(self._space, record)[0]
 
     def children(self, run: str) -> list[ChildRun]:
         """Read the runs that tools of a run started with `call.run`, in the order of their calls."""
@@ -429,12 +425,6 @@ class Runs(Line, ABC):
             env.store_runtime.begin(go)
 
         return streaming.stream(env, start)
-
-
-def _cost_of(space: Space, record: RunRecord) -> Cost:
-    """Return what a child run cost, with the children of its own."""
-    own = results.result_of(space, record, at=results.last_of(space, record)).cost
-    return sum((_cost_of(*child) for child in child_runs.children_of(space, record.id)), own)
 
 
 def _json_text(value: object) -> str:

@@ -29,7 +29,6 @@ from perdure.providers import registry
 from perdure.providers.capabilities import Capability
 from perdure.providers.catalog import Catalog
 from perdure.providers.profile import BackendProfile, same
-from perdure.switching.checkpoint.derive import derive
 from perdure.switching.compatibility import ShownToTarget
 
 __all__ = ["AgentView", "context_request", "last_frame", "last_step", "request_for", "shown_to"]
@@ -74,6 +73,10 @@ def context_request(
         return is_policy_native or (maker is not None and same(maker, budget.backend, view.models()))
 
     def derived() -> Checkpoint:
+        from perdure.switching.checkpoint.derive import (
+            derive,
+        )  # its rules are long, and few steps need a checkpoint
+
         ledger = snapshot.now(space) if live else None
         return derive(space, at, to_backend=budget.backend, ledger=ledger, timeline=view.timeline)
 

@@ -13,7 +13,7 @@ from perdure.engines.registry import open_sql
 from perdure.errors import RunFailed
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
-from perdure.testing import Script, fail, say, use
+from perdure.testing import Script, fail, say, step, use
 from tests.store.engine_calls import opened
 
 USED = Usage(input_tokens=1_000, output_tokens=100)
@@ -181,7 +181,7 @@ def test_a_budget_stops_a_run(tmp_path: Path) -> None:
         """Look."""
         return "nothing"
 
-    looking = [perdure.testing.step(use("look"), say("", usage=USED)) for _ in range(5)]
+    looking = [step(use("look"), say("", usage=USED)) for _ in range(5)]
     agent = Agent("a", backend=Script(*looking), tools=[look], stop=Stop(cost=0.02, price=by_tokens))
     with perdure.open(tmp_path / "agents.db") as store:
         result = store.thread("t", agent=agent).run("go")
@@ -189,6 +189,82 @@ def test_a_budget_stops_a_run(tmp_path: Path) -> None:
     assert (result.status, result.steps) == ("stopped", 2)
     assert result.stop is not None
     assert (result.stop.reason, result.stop.word) == ("limit", "cost")
+
+
+@perdure.tool(effect="none")
+def look() -> str:
+    """Look around."""
+    return "nothing"
+
+
+def family(stop: Stop, *, ask: bool = False) -> Agent:
+    """Return an agent that runs a child, whose steps are two: each step of either costs 0.011."""
+
+    @perdure.tool(effect="read_only", ask=ask)
+    def peek() -> str:
+        """Look around, if a person allows it."""
+        return "nothing"
+
+    below = Agent(
+        "below",
+        backend=Script(step(use("peek" if ask else "look"), say("", usage=USED)), say("Seen.", usage=USED)),
+        tools=[look, peek],
+        stop=Stop(price=by_tokens),
+    )
+
+    @perdure.tool(effect="none")
+    def delegate(task: str, call: Call) -> str:
+        """Let another agent do it."""
+        result = call.run(below, task)
+        return f"{result.status}: {result.text}"
+
+    steps = [step(use("delegate", task=f"look {number}"), say("", usage=USED)) for number in range(3)]
+    return Agent("above", backend=Script(*steps, say("Done.", usage=USED)), tools=[delegate], stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("stop", "status", "limit", "cents"),
+    [
+        (
+            Stop(price=by_tokens),
+            "succeeded",
+            None,
+            11.0,
+        ),  # the control: 4 steps of the parent, 6 of its children
+        (Stop(price=by_tokens, cost=0.08), "stopped", "cost", 8.8),  # reached by the second step of a child
+        (Stop(price=by_tokens, cost=0.05), "stopped", "cost", 5.5),  # reached by the first step of a child
+        (Stop(price=by_tokens, tokens=6_000), "stopped", "tokens", 6.6),
+    ],
+)
+def test_a_budget_stops_a_run_whose_children_spend_it(
+    tmp_path: Path, stop: Stop, status: str, limit: str | None, cents: float
+) -> None:
+    """No run of the tree takes a step once it is spent: neither the child nor, after it, the parent."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=family(stop))
+
+        result = thread.run("go")
+
+        assert result.status == status
+        assert (result.stop.word if result.stop is not None and limit else None) == limit
+        assert 100 * thread.cost(result.run).usd == pytest.approx(cents)
+
+
+def test_a_child_that_was_decided_keeps_the_budget_of_the_runs_above(tmp_path: Path) -> None:
+    """What they had left when it began is in its record, so it holds where the child is carried on alone."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        above = family(Stop(price=by_tokens, cost=0.02), ask=True)
+        thread = store.thread("t", agent=above)
+        waiting = thread.run("go")
+        (child,) = thread.children(waiting.run)
+
+        thread.decide(waiting.approvals[0].call, "approve", by="ann")
+        result = thread.resume()
+
+        assert child.record.parent is not None
+        assert child.record.parent.cost_left == pytest.approx(0.009)
+        assert (result.status, result.stop.word if result.stop else None) == ("stopped", "cost")
+        assert thread.cost(result.run).usd == pytest.approx(0.022)  # one step of each
 
 
 def test_a_budget_without_a_known_price_sends_nothing(tmp_path: Path) -> None:
@@ -215,7 +291,7 @@ def test_a_budget_stops_after_a_step_whose_usage_is_not_reported(
         return "nothing"
 
     said = say("") if usage is None else say("", usage=usage)
-    script = Script(perdure.testing.step(use("look"), said), say("Done.", usage=USED))
+    script = Script(step(use("look"), said), say("Done.", usage=USED))
     agent = Agent("a", backend=script, tools=[look], stop=Stop(cost=1.0, price=by_tokens))
     with perdure.open(tmp_path / "agents.db") as store:
         result = store.thread("t", agent=agent).run("go")
@@ -253,7 +329,7 @@ def test_a_resumed_run_counts_what_it_spent_before(tmp_path: Path) -> None:
         """Send."""
         return "sent"
 
-    asking = [perdure.testing.step(use("send"), say("", usage=USED)), say("Done.", usage=USED)]
+    asking = [step(use("send"), say("", usage=USED)), say("Done.", usage=USED)]
     agent = Agent("a", backend=Script(*asking), tools=[send], stop=Stop(cost=0.01, price=by_tokens))
     with perdure.open(tmp_path / "agents.db") as store:
         thread = store.thread("t", agent=agent)

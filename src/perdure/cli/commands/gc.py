@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -11,7 +12,7 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import count, days
+from perdure.cli.output.formatting import count, duration
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
@@ -48,7 +49,7 @@ class Collected(Answer, frozen=True, kw_only=True):
     """What a policy forgets, or would forget."""
 
     applied: bool
-    policy: dict[str, int | bool]
+    policy: dict[str, float | bool]
     agents: list[str]  # in whose threads alone; empty: in all
     owners: list[str]
     spaces: list[SpaceShape]
@@ -87,7 +88,7 @@ _Undone: TypeAlias = Annotated[
     str | None,
     Parameter(
         metavar="TIME",
-        help="Delete the content of commits that were undone longer ago than this, such as 30d, and that no redo can reach",
+        help="Delete the content of commits that were undone longer ago than this, such as 12h or 30d, and that no redo can reach",
     ),
 ]
 _Unfinished: TypeAlias = Annotated[
@@ -161,12 +162,12 @@ def gc(
     what would be deleted.
     """
     policy = RetentionPolicy(
-        undone_after_days=None if undone_older_than is None else days(undone_older_than),
-        staged_after_days=None if unfinished_older_than is None else days(unfinished_older_than),
+        undone_after_days=_days(undone_older_than),
+        staged_after_days=_days(unfinished_older_than),
         removed_threads=removed,
-        timelines_after_days=None if timelines_older_than is None else days(timelines_older_than),
-        superseded_after_days=None if superseded_older_than is None else days(superseded_older_than),
-        threads_after_days=None if threads_older_than is None else days(threads_older_than),
+        timelines_after_days=_days(timelines_older_than),
+        superseded_after_days=_days(superseded_older_than),
+        threads_after_days=_days(threads_older_than),
         agents=tuple(agent or ()),
         owners=tuple(owner or ()),
     )
@@ -181,6 +182,14 @@ def gc(
         names = {each.space: space_of(opened, each.space).label for each in planned.spaces}
         done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
     return _planned(planned, names) if done is None else _done(planned, done, names)
+
+
+def _days(age: str | None) -> float | None:
+    """Return an age in days, whole ones as an integer; None: none was given."""
+    if age is None:
+        return None
+    days = duration(age) / timedelta(days=1)
+    return int(days) if days.is_integer() else days
 
 
 def _planned(plan: RetentionPlan, names: Mapping[str, str]) -> Collected:
@@ -250,10 +259,12 @@ def _why(plan: SpacePlan) -> str:
 _WORDS = {"staged": "unfinished", "timeline": "old timelines", "superseded": "superseded values"}
 
 
-def _said(policy: RetentionPolicy) -> dict[str, int | bool]:
+def _said(policy: RetentionPolicy) -> dict[str, float | bool]:
     """Return the options of a policy that were set."""
     given: dict[str, object] = msgspec.structs.asdict(policy)
-    return {name: value for name, value in given.items() if isinstance(value, int) and value is not False}
+    return {
+        name: value for name, value in given.items() if isinstance(value, int | float) and value is not False
+    }
 
 
 def _show_policies(screen: Screen) -> None:

@@ -47,7 +47,7 @@ def show_report(screen: Screen, report: ReportShape) -> None:
 def show_switch(screen: Screen, report: ReportShape) -> None:
     """Print the check, and the switch that was made."""
     show_report(screen, report)
-    screen.say(
+    screen.sentence(
         "Switched ",
         (report.timeline, "line"),
         " of ",

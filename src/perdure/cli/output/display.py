@@ -30,10 +30,10 @@ def digest(full: str | None) -> Part:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
-    """Return the lines that differ, and a few around them."""
+    """Return the lines that differ, and a few around them; each has its mark apart: of `--480` no reader knows the sign."""
     for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
         if not line.startswith("@@"):
-            yield line, {"-": "removed", "+": "added"}.get(line[0], "quiet")
+            yield f"{line[0]} {line[1:]}", {"-": "removed", "+": "added"}.get(line[0], "quiet")
 
 
 def show_message(screen: Screen, message: MessageShape, *, whole: bool, indent: int = 2) -> None:

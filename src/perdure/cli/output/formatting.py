@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perdure.errors import Invalid
 
-__all__ = ["ago", "count", "days", "moment"]
+__all__ = ["ago", "count", "duration", "moment"]
 
-_DURATION = re.compile(r"([0-9]{1,6})([dwy]?)\Z")
-_DAYS = {"": 1, "d": 1, "w": 7, "y": 365}
+_DURATION = re.compile(r"\+?([0-9]{1,6})([smhdwy])")
+_UNITS = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "y": timedelta(days=365),
+}
 _AGES = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"), (86_400 * 60, 86_400, "d"))
 
 
@@ -38,14 +45,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
-def days(text: str) -> int:
-    """Return the days that a duration such as 30d, 4w or 1y names; raises `Invalid`."""
-    match = _DURATION.match(text)
-    if match is None:
+def duration(text: str, *, unit: str = "d") -> timedelta:
+    """Return how long a text such as 45s, 10m, 12h, 30d, 4w or 1y says; raises `Invalid`.
+
+    `unit` is that of a number alone; empty: such a number is refused.
+    """
+    given = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + unit)
+    if given is None:
         raise Invalid(
             f"{text!r} is not a duration; nothing was done.",
             code="duration_invalid",
-            advice="Write 30d, 4w or 1y.",
+            advice="Write 12h, 30d, 4w or 1y.",
             duration=text,
         )
-    return int(match[1]) * _DAYS[match[2]]
+    return int(given[1]) * _UNITS[given[2]]

@@ -213,6 +213,10 @@ class Screen:
             self._console.print(before + line, soft_wrap=True)
             before = Text(" " * indent)
 
+    def sentence(self, *parts: Part) -> None:
+        """Print one sentence, wrapped between words where the width has a limit: an id or a digest stays whole."""
+        self.wrap(*parts, whole_words=True)
+
     def gap(self) -> None:
         """Print an empty line."""
         self._console.print()

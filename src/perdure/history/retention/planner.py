@@ -325,5 +325,5 @@ def _why(policy: RetentionPolicy) -> str:
         "on a timeline without a commit": policy.timelines_after_days,
         "replaced by later states": policy.superseded_after_days,
     }
-    rules = " or ".join(f"{what} for {count} days" for what, count in days.items() if count is not None)
+    rules = " or ".join(f"{what} for {count:g} days" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"

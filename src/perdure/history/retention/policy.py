@@ -14,16 +14,16 @@ _DAY = 24 * 60 * 60 * 1_000_000  # µs
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What may be removed.  The default allows nothing."""
 
-    undone_after_days: int | None = None  # the content of undone commits; None: never
-    staged_after_days: int | None = None  # the chunks of uploads that were never finished; None: never
+    undone_after_days: float | None = None  # the content of undone commits; None: never
+    staged_after_days: float | None = None  # the chunks of uploads that were never finished; None: never
     removed_threads: bool = False  # the whole of every thread that was removed
-    timelines_after_days: int | None = (
+    timelines_after_days: float | None = (
         None  # what only timelines need that nothing was committed to since; None: never
     )
-    superseded_after_days: int | None = (
+    superseded_after_days: float | None = (
         None  # values of threads that no state since then has, while messages, calls and commits stay; None: never
     )
-    threads_after_days: int | None = None  # whole threads that nothing was written to since; None: never
+    threads_after_days: float | None = None  # whole threads that nothing was written to since; None: never
     agents: tuple[str, ...] = ()  # only threads of these agents; empty: of every agent
     owners: tuple[str, ...] = ()  # only threads of these owners; empty: of every owner, and of none
 
@@ -48,23 +48,23 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def undone_since(self, now: int) -> int | None:
         """Return the time before which undone content may be removed; None: nothing may."""
-        return None if self.undone_after_days is None else now - self.undone_after_days * _DAY
+        return None if self.undone_after_days is None else now - round(self.undone_after_days * _DAY)
 
     def staged_since(self, now: int) -> int | None:
         """Return the time before which staged chunks may be removed; None: nothing may."""
-        return None if self.staged_after_days is None else now - self.staged_after_days * _DAY
+        return None if self.staged_after_days is None else now - round(self.staged_after_days * _DAY)
 
     def timelines_since(self, now: int) -> int | None:
         """Return the time before which the content of a timeline without commits since may be removed; None: none may."""
-        return None if self.timelines_after_days is None else now - self.timelines_after_days * _DAY
+        return None if self.timelines_after_days is None else now - round(self.timelines_after_days * _DAY)
 
     def superseded_since(self, now: int) -> int | None:
         """Return the time since when every state stays; None: every state stays."""
-        return None if self.superseded_after_days is None else now - self.superseded_after_days * _DAY
+        return None if self.superseded_after_days is None else now - round(self.superseded_after_days * _DAY)
 
     def threads_since(self, now: int) -> int | None:
         """Return the time before which a thread without writes since may be removed; None: none may."""
-        return None if self.threads_after_days is None else now - self.threads_after_days * _DAY
+        return None if self.threads_after_days is None else now - round(self.threads_after_days * _DAY)
 
 
 class Lot(msgspec.Struct, frozen=True):

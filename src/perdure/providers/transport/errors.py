@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, cast
 
 from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
@@ -250,6 +249,8 @@ def _quoted(said: str, secret: object) -> str:
 
 
 def _until(date: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # a run that is never told to wait does without it
+
     try:
         moment = parsedate_to_datetime(date)
     except ValueError:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TypeAlias, cast
 
 from perdure.errors import Unsupported
@@ -43,6 +42,8 @@ def transport(api: str) -> Send:
     module = _MODULES.get(api)
     if module is not None:
         return cast("Send", import_module(module).send)
+    from importlib.metadata import entry_points  # it loads email, and only a format from elsewhere needs it
+
     for point in entry_points(group=GROUP, name=api):
         return cast("Send", point.load())
     raise Unsupported(

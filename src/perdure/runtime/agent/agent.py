@@ -25,7 +25,7 @@ from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.context import ToolSpec
 from perdure.model.names import KERNEL_PREFIXES
-from perdure.model.run import StopKind, StopReason, Usage
+from perdure.model.run import Cost, ParentCall, StopKind, StopReason, Usage
 from perdure.runtime.agent.plugin import Guard, Phase, Plugin
 from perdure.runtime.agent.state import Scope, State, checked, state
 from perdure.switching.policy import Policy
@@ -50,6 +50,7 @@ __all__ = [
     "ACCEPTABLE",
     "COUNTERS",
     "Counters",
+    "RunBudget",
     "RunLimits",
     "Stop",
     "in_words",
@@ -93,9 +94,21 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
             calls=calls,
         )
 
+    def with_children(self, usage: Usage, cost: Cost) -> Counters:
+        """Return the counters with what child runs have used of tokens and cost."""
+        return msgspec.structs.replace(
+            self,
+            tokens=self.tokens + usage.input_tokens + usage.output_tokens,
+            cost=self.cost + cost.usd,
+            is_cost_known=self.is_cost_known and not cost.unpriced,
+        )
+
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one run may do; None: no limit of that kind."""
+    """The most that one run may do; None: no limit of that kind.
+
+    What the child runs of a run use counts towards `tokens` and `cost`.
+    """
 
     steps: int | None = 100  # times that the model is asked
     tokens: int | None = None  # read and written, together
@@ -155,6 +168,59 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
                 limit = text.format(f"{most:,.10g}", "" if most == 1 else "s")
                 return StopReason("limit", what), f"the run reached its {limit}"
         return None
+
+
+class RunBudget:
+    """The limits of one run on tokens and cost, which its children use up too, and what the runs above it have left.
+
+    A child is given what is left when it begins; that is part of its record, so it also holds where another process
+    carries the child on.  Children that run side by side are each given all that is left at that moment.
+    """
+
+    def __init__(
+        self, stop: Stop, parent: ParentCall | None, spent_below: Callable[[], tuple[Cost, Usage]]
+    ) -> None:
+        """Keep these limits; `spent_below` reads what the child runs have used."""
+        self._stop, self._parent, self._spent_below = stop, parent, spent_below
+        self._below = Cost(), Usage()
+
+    @property
+    def is_counted(self) -> bool:
+        """True if what the run uses has to be kept, for a process that carries it on."""
+        return self._stop.counts or self.limits_cost or self._limits_tokens
+
+    @property
+    def limits_cost(self) -> bool:
+        """True if the price of a step has to be known before it is taken."""
+        above = None if self._parent is None else self._parent.cost_left
+        return self._stop.cost is not None or above is not None
+
+    def count_children(self) -> None:
+        """Read what child runs have used, if anything limits it."""
+        if self.limits_cost or self._limits_tokens:
+            self._below = self._spent_below()
+
+    def reached(self, own: Counters, now: int) -> tuple[StopReason, str] | None:
+        """Return the limit that is reached, and the same as text; None if the run may go on."""
+        cost, usage = self._below
+        counters = own.with_children(usage, cost) if cost.steps else own
+        reached = self._stop.reached(counters, now)
+        if reached is not None or self._parent is None:
+            return reached
+        tokens_left, cost_left = self._parent.tokens_left, self._parent.cost_left
+        if tokens_left is not None and counters.tokens >= tokens_left:
+            return StopReason("limit", "tokens"), "a run above it reached its limit of tokens"
+        if cost_left is not None and not counters.is_cost_known:
+            why = "the cost of a step is not known, so the cost limit of a run above it cannot be kept"
+            return StopReason("limit", "cost"), why
+        if cost_left is not None and counters.cost >= cost_left:
+            return StopReason("limit", "cost"), "a run above it reached its cost limit"
+        return None
+
+    @property
+    def _limits_tokens(self) -> bool:
+        above = None if self._parent is None else self._parent.tokens_left
+        return self._stop.tokens is not None or above is not None
 
 
 def in_words(stop: StopReason) -> str:

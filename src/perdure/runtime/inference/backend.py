@@ -120,8 +120,8 @@ def step_cost(env: RunEnvironment, model: Model, usage: Usage) -> float | None:
 
 
 def check_price(env: RunEnvironment, model: Model) -> None:
-    """Raise `Invalid` if the agent has a limit of cost, and the price of the model's steps is not known."""
-    if env.agent.stop.cost is None or env.agent.stop.price is not None:
+    """Raise `Invalid` if the price of the model's steps is not known; for a run that has a limit of cost."""
+    if env.agent.stop.price is not None:
         return
     sent = sent_by(model)
     if sent is None or env.models().card(sent.provider, sent.model).prices is None:

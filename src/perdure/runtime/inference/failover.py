@@ -29,7 +29,6 @@ from perdure.providers.contract import Model
 from perdure.providers.profile import MEDIA, BackendProfile, BackendRef, backend_profile, name_of
 from perdure.runtime.agent.agent import taking_steps
 from perdure.runtime.inference.backend import ActiveModel, check_server_on_record
-from perdure.runtime.inference.switch import SwitchRequest, check_taken, found, ledger_now, reported
 from perdure.runtime.session.journal import Journal
 from perdure.switching.current_backend import RecordedBackend
 from perdure.switching.report import Report
@@ -154,6 +153,11 @@ class Failover:
         self, active: ActiveModel, need: _Need, passed: list[str]
     ) -> Iterator[tuple[BackendRef, BackendProfile]]:
         """Yield the backends that could take over, in order; add to `passed` why the others cannot."""
+        from perdure.runtime.inference.switch import (
+            check_taken,
+            found,
+        )  # few runs get here, and it loads much
+
         env = self._env
         for reference in self._route.after(active.backend, env.agent.backend, tried=tuple(self._tried)):
             try:
@@ -182,6 +186,8 @@ class Failover:
         passed: Sequence[str],
         effects: Sequence[CallRecord],
     ) -> Report:
+        from perdure.runtime.inference.switch import SwitchRequest, ledger_now, reported
+
         head = self._journal.head
         reason = shortened(f"failover, {need.trigger}: {need.why}", _WHY_MAX)
         ledger = ledger_now(self._journal.space, head)

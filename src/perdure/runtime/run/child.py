@@ -17,7 +17,7 @@ once it has begun.  So none that begins at that moment is missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.engines import loops
 from perdure.engines.contract import CellWrite
 from perdure.errors import Conflict, Invalid, Moved, NotFound, PerdureError, RunFailed
 from perdure.history.space import STORE, THREAD, Space, read_record, removed
@@ -41,12 +40,20 @@ from perdure.runtime.run.calls_of_run import calls_of
 from perdure.runtime.run.start import Started
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment, inline
-from perdure.runtime.session.result import Result
+from perdure.runtime.session.result import (
+    CHILD,
+    ChildNote,
+    Result,
+    allowance,
+    begun_by,
+    children_of,
+    notes_of,
+    read_note,
+)
 from perdure.runtime.tools.waiting import ChildRequest
 
-__all__ = ["CHILD", "CHILD_DEPTH_MAX", "ChildFork", "OpenChild", "cancel_all", "children_of", "run"]
+__all__ = ["CHILD_DEPTH_MAX", "ChildFork", "OpenChild", "cancel_all", "children_of", "run"]
 
-CHILD = "child/"  # cells: the children of a run, by run, call and ordinal
 CHILD_DEPTH_MAX = 8  # of children of children
 
 _THREAD_BYTES_MAX = 200
@@ -62,22 +69,13 @@ class ChildFork(msgspec.Struct, frozen=True):
     effect_max: Effect
 
 
-class _Child(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a child's cell."""
-
-    space: str
-    thread: str
-    call: str
-    input: str  # the id of its input, which names its run
-
-
 class _Home(msgspec.Struct, frozen=True):
     """What the directory says of the space of a thread."""
 
     space: str
 
 
-_children, _homes = msgspec.json.Decoder(_Child), msgspec.json.Decoder(_Home)
+_homes = msgspec.json.Decoder(_Home)
 
 
 async def run(
@@ -93,7 +91,7 @@ async def run(
         raise Invalid(
             f"call.run takes an Agent, tools included, not {agent!r}; nothing was run.", code="not_an_agent"
         )
-    parent = _parent_of(env, request)
+    parent = await env.run_blocking(partial(_parent_of, env, parent_run, request))
     name = sha256(f"{env.space.name}\n{request.call}\n{request.ordinal}".encode()).hexdigest()
     thread = request.thread or _thread_id(env.space.label, request.tool, name)
     await env.run_blocking(partial(_check_there, env.space, parent_run, request))
@@ -105,7 +103,7 @@ async def run(
     if request.is_awaited:
         child_env = msgspec.structs.replace(child_env, run_blocking=env.run_blocking, owns_thread=False)
     child_env = msgspec.structs.replace(child_env.as_child_of(parent), parent_run=parent_run)
-    note = _Child(space=child_env.space.name, thread=thread, call=request.call, input=f"child-{name[:32]}")
+    note = ChildNote(space=child_env.space.name, thread=thread, call=request.call, input=f"child-{name[:32]}")
     await env.run_blocking(partial(_note, env.space, parent_run, request, note))
     begun = partial(_cancel_if_parent_was, env, parent_run, child_env)
     try:
@@ -130,15 +128,6 @@ async def run(
     return result, ChildRef(space=child_env.space.name, thread=thread, run=result.run)
 
 
-def children_of(space: Space, run: str) -> Iterator[tuple[Space, RunRecord]]:
-    """Yield the child runs of a run, each with the space of its thread; children that never began are left out."""
-    for note in _notes(space, run):
-        inside = space.beside(note.space, note.thread)
-        found = _begun(inside, note)
-        if found is not None:
-            yield inside, found
-
-
 def cancel_all(
     env: RunEnvironment,
     run: str,
@@ -151,10 +140,10 @@ def cancel_all(
 
     `environment` opens the thread of a child by its id and its agent's name; a thread that is gone needs nothing.
     """
-    for note in _notes(env.space, run):
+    for note in notes_of(env.space, run):
         if call is not None and note.call != call:
             continue
-        found = _begun(env.space.beside(note.space, note.thread), note)
+        found = begun_by(env.space.beside(note.space, note.thread), note)
         if found is None or found.state in ENDED:
             continue
         with suppress(NotFound, Conflict):
@@ -168,7 +157,7 @@ def _end(env: RunEnvironment, record: RunRecord) -> None:
     event_loop.drive(control.end_cancelled(env, record))
 
 
-def _parent_of(env: RunEnvironment, request: ChildRequest) -> ParentCall:
+def _parent_of(env: RunEnvironment, parent_run: str, request: ChildRequest) -> ParentCall:
     """Return how a child is tied to the call that requests it; raise `Invalid` if it is too deep."""
     above = env.parent
     depth = 1 if above is None else above.depth + 1
@@ -182,6 +171,7 @@ def _parent_of(env: RunEnvironment, request: ChildRequest) -> ParentCall:
             limit=CHILD_DEPTH_MAX,
         )
     space = env.space
+    tokens_left, cost_left = allowance(space, env.agent.stop, parent_run)
     return ParentCall(
         space=space.name,
         thread=space.label,
@@ -193,6 +183,8 @@ def _parent_of(env: RunEnvironment, request: ChildRequest) -> ParentCall:
         root_agent=above.root_agent if above else env.agent.name,
         depth=depth,
         effect_max=env.effect_max,
+        tokens_left=tokens_left,
+        cost_left=cost_left,
     )
 
 
@@ -202,10 +194,10 @@ def _thread_id(parent: str, tool: str, name: str) -> str:
     return readable if len(readable.encode()) <= _THREAD_BYTES_MAX else f"child-{name[:32]}"
 
 
-def _noted(space: Space, run: str, request: ChildRequest) -> _Child | None:
+def _noted(space: Space, run: str, request: ChildRequest) -> ChildNote | None:
     """Return the child that an earlier attempt at the call has noted."""
     cell = space.engine.cell(space.name, _name(run, request))
-    return None if cell is None or cell.value is None else read_record(cell, _children)
+    return None if cell is None or cell.value is None else read_note(cell)
 
 
 def _name(run: str, request: ChildRequest) -> str:
@@ -234,7 +226,7 @@ def _gone(request: ChildRequest, thread: str) -> Conflict:
     )
 
 
-def _note(space: Space, run: str, request: ChildRequest, child: _Child) -> None:
+def _note(space: Space, run: str, request: ChildRequest, child: ChildNote) -> None:
     """Write the cell by which the parent finds the child, unless an earlier attempt has."""
     name, value = _name(run, request), canonical.encode_struct(child)
     before = _noted(space, run, request)
@@ -252,21 +244,6 @@ def _note(space: Space, run: str, request: ChildRequest, child: _Child) -> None:
         return
     with suppress(Moved):
         records.apply(space, "child", CellWrite(name=name, expected=0, value=value))
-
-
-def _notes(space: Space, run: str) -> list[_Child]:
-    cells = loops.cells(space.engine, space.name, prefix=f"{CHILD}{run}/")
-    return [read_record(cell, _children) for cell in cells]
-
-
-def _begun(space: Space, note: _Child) -> RunRecord | None:
-    """Return the run that the input of a child started; None if it has not begun."""
-    for commit in space.engine.labelled(space.name, note.input):
-        run = space.step(commit).commit.run
-        found = records.find(space, run) if run is not None else None
-        if found is not None:
-            return found.record
-    return None
 
 
 def _cancel_if_parent_was(

@@ -40,7 +40,7 @@ from perdure.model.run import Cost, PendingResponse, RunRecord, RunState, StopRe
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
 from perdure.runtime import failpoints
-from perdure.runtime.agent.agent import COUNTERS, Counters, in_words, is_hooked
+from perdure.runtime.agent.agent import COUNTERS, Counters, RunBudget, in_words, is_hooked
 from perdure.runtime.agent.plugin import Moment, Phase, Refusal, refused_calls, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
@@ -73,6 +73,7 @@ from perdure.runtime.session.result import (
     refused_event,
     refused_input,
     result_of,
+    spent_below,
 )
 from perdure.runtime.tools.call import Ruling
 from perdure.switching.commit import REASON, switched
@@ -93,9 +94,9 @@ class LiveRun:
     def __init__(self, env: RunEnvironment, started: Started, model: Model, *, shape: Any = None) -> None:
         """Go on from `started`; `shape` is the type that the last message must have."""
         env = env.of_run(started.kept.record)
-        self._env, self._started, self._shape = env, started, shape
-        self._journal = started.journal
-        self._stop = env.agent.stop
+        self._env, self._started, self._shape, self._journal = env, started, shape, started.journal
+        self._stop, below = env.agent.stop, partial(spent_below, env.space, started.kept.record.id)
+        self._budget = RunBudget(env.agent.stop, started.kept.record.parent, below)
         self._counters = Counters(began_at=started.kept.record.begun_at)
         self._round_context = RoundContext(env, self._journal, was_waiting=started.waited)
         self._finisher = RunFinisher(started)
@@ -287,7 +288,7 @@ class LiveRun:
         """
         # The environment may have changed since the run began, and with it the address of the backend.
         check_server(self._env, self._active.recorded, self._active.model)
-        if self._stop.cost is not None:
+        if self._budget.limits_cost:
             check_price(self._env, self._active.model)
         await self._env.before_step(self._active.backend)
         ids, feed = self._journal.space.ids, self._journal.feed
@@ -328,7 +329,7 @@ class LiveRun:
             raise _CancelRequested
 
     def _limit_reached(self) -> tuple[StopReason, str] | None:
-        return self._stop.reached(self._counters, self._env.space.clock())
+        return self._budget.reached(self._counters, self._env.space.clock())
 
     async def _take_calls(
         self, reply: StepReply, draft: CommitDraft, label: str, heard: list[CellWrite]
@@ -538,6 +539,7 @@ class LiveRun:
 
     def _commit_round(self, pending_calls: list[PendingCall], draft: CommitDraft, message_id: str) -> None:
         message = commit_round(self._round_context, pending_calls, draft, message_id=message_id)
+        self._budget.count_children()
         if message is not None:
             self._model_input.add(message)
 
@@ -547,11 +549,12 @@ class LiveRun:
         # What was counted before an interruption is in the counters.
         made = [each for each in fingerprints if each]
         self._counters = self._counters.after(reply.usage, self._step_cost, made)
-        if self._stop.counts:
+        if self._budget.is_counted:
             draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
 
     def _recount(self) -> None:
         """Read the counters of a run that was cut off or waited."""
+        self._budget.count_children()
         space = self._journal.space
         entry = space.tree(self._journal.root).get(COUNTERS)
         if entry is not None:

@@ -1,6 +1,6 @@
-"""The result of a run as its caller gets it, and the checks that its last answer has to pass.
+"""The result of a run as its caller gets it, what it used, and the checks that its last answer has to pass.
 
-A result is the same whether the run ended just now or long ago.
+A result is the same whether the run ended just now or long ago.  What a run uses of its limits, its child runs use too.
 
 An answer is checked by the guards of the agent, and against the type that the caller asked for.  A refused answer stays
 in the conversation, with an event that says which guard refused it and why.  The run then asks for another answer, as
@@ -9,17 +9,17 @@ often as the agent allows; the events count, so a crash does not start the count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from perdure.engines import loops
-from perdure.engines.contract import Step
+from perdure.engines.contract import Cell, Step
 from perdure.errors import Conflict, Invalid
 from perdure.history import reader
 from perdure.history.ancestry import of_run
-from perdure.history.space import Space
+from perdure.history.space import Space, read_record
 from perdure.ledger import calls, decisions, tickets
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
@@ -27,21 +27,31 @@ from perdure.model.head import MAIN
 from perdure.model.message import Message, Text, decode_message
 from perdure.model.run import ENDED, Cost, RunRecord, RunState, StopReason, Usage
 from perdure.model.ticket import Ticket
-from perdure.runtime.agent.agent import Agent
+from perdure.runtime.agent.agent import Agent, Stop
 from perdure.runtime.agent.plugin import Guard, Refusal, refusal_of
+from perdure.runtime.session import records
 
 __all__ = [
+    "CHILD",
     "OUTPUT_TYPE",
     "AnswerChecks",
+    "ChildNote",
     "Result",
+    "allowance",
     "begin_of",
+    "begun_by",
+    "children_of",
     "decoded",
     "inbound_messages",
     "last_of",
+    "notes_of",
+    "read_note",
     "refused_event",
     "refused_input",
     "result_of",
+    "spent_below",
     "spent_by",
+    "spent_in_all",
 ]
 
 
@@ -127,9 +137,9 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, U
             found[record.id] = known
         else:
             lines.setdefault(record.timeline, []).append(record)
-    for timeline, records in lines.items():
-        steps = _steps_by_run(space, timeline, {record.id for record in records})
-        for record in records:
+    for timeline, on_line in lines.items():
+        steps = _steps_by_run(space, timeline, {record.id for record in on_line})
+        for record in on_line:
             own = steps.get(record.id, [])
             if own and (record.state not in ENDED or _has_end(own, record)):
                 spoken = _spoken(own)
@@ -319,3 +329,76 @@ def inbound_messages(space: Space, record: RunRecord) -> list[tuple[str, Message
                 found.append((id, decode_message(space.body(said[0].body))))
                 break
     return found
+
+
+CHILD = "child/"  # cells: the children of a run, by run, call and ordinal
+
+
+class ChildNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a child's cell."""
+
+    space: str
+    thread: str
+    call: str
+    input: str  # the id of its input, which names its run
+
+
+_child_notes = msgspec.json.Decoder(ChildNote)
+
+
+def allowance(space: Space, stop: Stop, run: str) -> tuple[int | None, float | None]:
+    """Return the tokens and the dollars that a run has left for a child; None: they are not limited."""
+    record = records.read(space, run).record
+    above = (None, None) if record.parent is None else (record.parent.tokens_left, record.parent.cost_left)
+    tokens = [most for most in (stop.tokens, above[0]) if most is not None]
+    costs = [most for most in (stop.cost, above[1]) if most is not None]
+    if not tokens and not costs:
+        return None, None
+    cost, usage = spent_in_all(space, record)
+    used = usage.input_tokens + usage.output_tokens
+    return min(tokens) - used if tokens else None, min(costs) - cost.usd if costs else None
+
+
+def spent_in_all(space: Space, record: RunRecord) -> tuple[Cost, Usage]:
+    """Read what a run has used, with all runs below it."""
+    own_cost, own_usage = spent_by(space, [record])[record.id]
+    cost, usage = spent_below(space, record.id)
+    return own_cost + cost, own_usage + usage
+
+
+def spent_below(space: Space, run: str) -> tuple[Cost, Usage]:
+    """Read what the child runs of a run have used, with all runs below them."""
+    cost, usage = Cost(), Usage()
+    for inside, child in children_of(space, run):
+        child_cost, child_usage = spent_in_all(inside, child)
+        cost, usage = cost + child_cost, usage + child_usage
+    return cost, usage
+
+
+def children_of(space: Space, run: str) -> Iterator[tuple[Space, RunRecord]]:
+    """Yield the child runs of a run, each with the space of its thread; children that never began are left out."""
+    for note in notes_of(space, run):
+        inside = space.beside(note.space, note.thread)
+        found = begun_by(inside, note)
+        if found is not None:
+            yield inside, found
+
+
+def notes_of(space: Space, run: str) -> list[ChildNote]:
+    """Read the cells of the children of a run, in the order of their calls."""
+    return [read_note(cell) for cell in loops.cells(space.engine, space.name, prefix=f"{CHILD}{run}/")]
+
+
+def read_note(cell: Cell) -> ChildNote:
+    """Read one of these cells; raises `Corrupt` if it is damaged."""
+    return read_record(cell, _child_notes)
+
+
+def begun_by(space: Space, note: ChildNote) -> RunRecord | None:
+    """Return the run that the input of a child started; None if it has not begun."""
+    for commit in space.engine.labelled(space.name, note.input):
+        run = space.step(commit).commit.run
+        found = records.find(space, run) if run is not None else None
+        if found is not None:
+            return found.record
+    return None

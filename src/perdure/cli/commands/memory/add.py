@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,7 +10,7 @@ from perdure.cli.commands.memory.shapes import Owner
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import days
+from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
 from perdure.model.memory import ItemKind, Trust
 from perdure.shapes.store import MemoryShape
@@ -49,13 +48,13 @@ def add(
         str | None,
         Parameter(
             metavar="TIME",
-            help="How long to keep it, such as 30d, 4w or 1y; until it is forgotten if left out",
+            help="How long to keep it, such as 12h, 30d, 4w or 1y; until it is forgotten if left out",
         ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner"""
-    expires = None if keep is None else timedelta(days=days(keep))
+    expires = None if keep is None else duration(keep)
     with writing(everywhere) as store:
         item = store.memory(owner).add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)
         return MemoryAddAnswer(item=MemoryShape.of(item))

@@ -26,7 +26,7 @@ class Gone(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        screen.say(
+        screen.sentence(
             f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
         )
 

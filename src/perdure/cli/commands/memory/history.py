@@ -77,7 +77,7 @@ class MemoryMoved(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        screen.say(
+        screen.sentence(
             f"{self.did.capitalize()}: the memory of ",
             (self.owner, "name"),
             f" has {count(self.items, 'item')}, version {self.head.version}, ",

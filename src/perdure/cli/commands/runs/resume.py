@@ -24,7 +24,7 @@ class Resumed(RunResult, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print how the run ended, and what it waits for; its messages were printed while it ran."""
-        screen.say("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
+        screen.sentence("Run ", (self.run, "name"), " ", state(self.status), ", ", digest(self.commit))
         if self.why:
             screen.wrap((self.why, "quiet"), indent=2)
         for asked in self.approvals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -12,22 +12,13 @@ from perdure.cli.commands.runs.show import found_run
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import moment
+from perdure.cli.output.formatting import duration, moment
 from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["QueuedRun", "start"]
-
-_DURATION = re.compile(r"\+?([0-9]{1,6})([smhdw])")
-_UNITS = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
 
 
 class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
@@ -83,8 +74,8 @@ def start(
 
 
 def _time(text: str) -> datetime | timedelta:
-    if (given := _DURATION.fullmatch(text)) is not None:
-        return int(given[1]) * _UNITS[given[2]]
+    with suppress(Invalid):
+        return duration(text, unit="")
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -60,7 +60,7 @@ class WriteAnswer(StateOf, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        screen.say(
+        screen.sentence(
             f"{self.summary} ",
             (self.path, "name"),
             f" of {self.whose}: ",

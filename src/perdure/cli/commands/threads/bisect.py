@@ -151,7 +151,7 @@ class Turned(Answer, frozen=True, kw_only=True):
         found = self.commit
         turn = place_name(found.turn, is_apart=found.apart)
         where = f" first {self.question} {turn}{', ' if turn else 'at '}'{self._words}', {moment(found.at)}, "
-        screen.say((self.path, "name"), where, digest(found.digest))
+        screen.sentence((self.path, "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
         screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
 

@@ -9,7 +9,9 @@ to it, lines that have the same parent are joined above it, and a merge opens a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, cast
 
 from cyclopts import Parameter
 
@@ -76,7 +78,7 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 f" to {turn.backend}" if turn.reason == SWITCHED else "",
                 *_ended(turn),
                 (heads, "line"),
-                (f"  {moment(turn.at)}", "when"),
+                (f"  {_moment_of(turn)}", "when"),
                 "  ",
                 digest(turn.after),
             )
@@ -95,6 +97,33 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
             screen.gap()
         is_said = all(turn.kind == "message" for turn in self.turns)
         self._end(screen, len(self.turns), "turn" if is_said else "change")
+
+
+def _moment_of(turn: TurnShape) -> str:
+    """Return when a turn was committed; of an imported one when it was said, as the other tool has it."""
+    said = _said_at(turn)
+    return moment(turn.at) if said is None else f"said {moment(said)}"
+
+
+def _day_of(turn: TurnShape) -> str:
+    """Return the same, short: an imported turn may be years old."""
+    said = _said_at(turn)
+    return moment(turn.at)[5:16] if said is None else said[:10]
+
+
+def _said_at(turn: TurnShape) -> str | None:
+    """Return the time that an importer has kept beside the first message of a turn, in UTC; None if there is none."""
+    if turn.reason != _IMPORTED or not turn.messages:
+        return None
+    metadata = cast("dict[str, object]", (turn.messages[0].message or {}).get("vendorMetadata") or {})
+    for kept in metadata.values():
+        facts: object = next(iter(cast("list[object]", kept)), None) if isinstance(kept, list) else kept
+        if isinstance(facts, dict):
+            given = cast("dict[str, object]", facts)
+            with suppress(ValueError, OverflowError):
+                said = datetime.fromisoformat(str(given.get("timestamp", given.get("created_at"))))
+                return (said if said.tzinfo else said.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    return None
 
 
 def _ended(turn: TurnShape) -> tuple[Part, ...]:
@@ -184,6 +213,7 @@ def _what(commit: CommitShape) -> str:
     return ", ".join(part for part in parts if part)
 
 
+_IMPORTED = "import"  # the reason of a commit with messages of another tool
 _NAMES_SHOWN = 2  # of a turn, as another program's ids of its messages
 _TEXT_LENGTH = 60
 _NAME_MAX = 24  # characters of a timeline's name in the graph
@@ -217,7 +247,7 @@ def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
         (shortened(turn.input or _reason(turn), _TEXT_LENGTH), "" if turn.input else "quiet"),
         shortened(turn.text, _TEXT_LENGTH) if turn.status in (None, "succeeded") else _unsuccessful(turn),
         (turn.backend or "") if wide else "",
-        moment(turn.at)[5:16],
+        _day_of(turn),
         digest(turn.after),
     )
 
@@ -262,7 +292,7 @@ class Graph(GraphPage, Answer, frozen=True, kw_only=True):
         for drawn in _drawn(self.nodes):
             screen.cut(*drawn)
         if self.more:
-            screen.say((f"The last {count(len(self.nodes), 'turn')}; --limit 0 shows all.", "quiet"))
+            screen.sentence(("Older turns are left out; --limit 0 shows all.", "quiet"))
 
 
 def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
@@ -326,4 +356,4 @@ def _title(node: GraphNode) -> Iterator[Part]:
         yield f"  {inline(', '.join(names.values()))}", "line"
     yield f"  {turn_name(turn)}", "title"
     yield from _ended(turn)
-    yield f"  {moment(turn.at)[5:16]}", "when"
+    yield f"  {_day_of(turn)}", "when"

@@ -24,7 +24,7 @@ class MoveAnswer(HeadMove, Answer, frozen=True, kw_only=True):
         place = place_name(self.turn, is_apart=self.apart).replace("in turn", "at turn")
         if self.head.commit is None:
             place = "before the first turn"
-        screen.say(
+        screen.sentence(
             f"{self.summary}: ",
             (self.head.timeline, "line"),
             " of ",

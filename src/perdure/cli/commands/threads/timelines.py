@@ -64,7 +64,7 @@ class ForkAnswer(ForkShape, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        screen.say(
+        screen.sentence(
             "Forked ",
             (self.head.timeline, "line"),
             f" from {self.timeline} of ",
@@ -219,7 +219,7 @@ class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
         if self.commit is None:
             screen.say((self.source, "line"), f" has no change that {target} lacks; nothing was written.")
             return
-        screen.say(
+        screen.sentence(
             "Merged ",
             (self.source, "line"),
             " into ",
@@ -264,7 +264,7 @@ class PickedTurn(PickShape, Answer, frozen=True, kw_only=True):
         if self.commit is None:
             screen.say(f"{self.picked} changed nothing that ", (self.head.timeline, "line"), " lacks.")
             return
-        screen.say(
+        screen.sentence(
             f"Picked {self.picked} onto ",
             (self.head.timeline, "line"),
             f", {count(self.paths, 'path')} changed, ",
