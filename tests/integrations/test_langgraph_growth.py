@@ -21,6 +21,7 @@ import perdure
 from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.integrations.langgraph import Saver
 from perdure.integrations.langgraph.codec import MARK, Codec
+from perdure.integrations.langgraph.transcript import MessageList
 from tests.crash.campaign import DEEP, sized
 from tests.integrations.graphs import chat, say
 
@@ -69,6 +70,7 @@ class Counts(NamedTuple):
     objects: int  # that were read from the engine
     encoded: int  # messages, for the channel and for the writes of tasks
     decoded: int  # messages
+    compared: int  # whole lists of messages, field by field
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts:
@@ -84,6 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts
         return call
 
     with monkeypatch.context() as patch:
+        patch.setattr(MessageList, "_are_of", counts("compared", MessageList._are_of, lambda _: 1))
         patch.setattr(SqliteEngine, "apply", counts("writes", apply, lambda _: 1))
         patch.setattr(SqliteEngine, "objects", counts("objects", objects, lambda _, digests: len(digests)))
         patch.setattr(
@@ -98,7 +101,10 @@ def counted(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts
 def test_a_turn_reads_and_encodes_no_more_in_a_long_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven durable writes, the three new messages encoded for their channel, none decoded, whatever came before."""
+    """Seven durable writes, the three new messages encoded for their channel, none decoded, whatever came before.
+
+    Of the four puts only the last one compares all messages that are there.
+    """
     with perdure.open(tmp_path / "agents.db") as store:
         app = chat().compile(checkpointer=Saver(store))
         for turn in range(10):
@@ -113,6 +119,9 @@ def test_a_turn_reads_and_encodes_no_more_in_a_long_conversation(
 
     assert (late.writes, late.encoded, late.decoded) == (early.writes, 3, 0) == (7, 3, 0)
     assert late.objects <= early.objects + 4
+    assert (
+        late.compared == early.compared == 2
+    )  # by the read that begins the run, and by the put that ends it
     assert opened.decoded > 180  # Control: a process that remembers nothing decodes every message
 
 

@@ -33,7 +33,7 @@ from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import Busy, Conflict, Invalid, StaleHead
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
-from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph import Saver, checkpoints
 from perdure.integrations.langgraph import saver as module
 from perdure.integrations.langgraph.checkpoints import GraphThreads, fork
 from perdure.store.plumbing.handles import Ids, system_clock
@@ -433,6 +433,53 @@ def test_a_message_that_a_node_alters_in_place_is_stored_as_it_is_now(store: Sto
     module._memories.clear()
     assert said(fresh) == ["altered", "new"]
     assert said(graph.compile(checkpointer=Saver(store))) == ["altered", "new"]
+
+
+@pytest.mark.parametrize("was_path", [False, True])
+def test_a_channel_that_only_says_which_node_is_next_is_no_path(
+    store: Store, monkeypatch: pytest.MonkeyPatch, was_path: bool
+) -> None:
+    """Its value None would be stored again with each step; a thread in which it is a path is read and goes on all the same."""
+    app = chat().compile(checkpointer=Saver(store), interrupt_before=["finish"])
+    with monkeypatch.context() as patch:
+        if was_path:
+            patch.setattr(checkpoints, "_is_trigger", lambda *_: False)
+        say(app, "hello")
+    found = Saver(store).get_tuple(config())
+    assert found is not None
+    assert found.checkpoint["channel_values"]["branch:to:finish"] is None
+    paths = store.thread("t").paths(checkpoints.CHANNELS)
+    assert len(paths) == (2 if was_path else 1)
+
+    app.invoke(None, config())
+    assert said(app) == ["hello", "re: hello", "done"]
+    assert store.thread("t").paths(checkpoints.CHANNELS) == [checkpoints.channel_path("messages")]
+
+
+def test_an_old_message_that_a_node_alters_in_place_is_stored_at_the_end_of_its_run(store: Store) -> None:
+    """A step looks into the last messages alone; the put that ends the run, and any other put, looks into all of them."""
+
+    def alter(state: Any) -> Any:
+        last = state["messages"][-1].content
+        if last != "as it was":
+            state["messages"][0].content = last
+        return {"messages": state["messages"][:1]}  # LangGraph puts it where it was: the same object
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("alter", alter)
+    graph.add_node("finish", lambda _: {"messages": [AIMessage("done")]})
+    graph.add_edge(START, "alter")
+    graph.add_edge("alter", "finish")
+    app = graph.compile(checkpointer=Saver(store))
+    app.invoke({"messages": [HumanMessage("as it was")]}, config())
+    app.update_state(
+        config(), {"messages": [AIMessage(str(number)) for number in range(100)]}, as_node="finish"
+    )
+    for durability in ("sync", "exit"):
+        say(app, f"altered with {durability}", durability=durability)
+        module._memories.clear()
+        assert said(graph.compile(checkpointer=Saver(store)))[0] == f"altered with {durability}"
+        app = graph.compile(checkpointer=Saver(store))
 
 
 def test_what_a_saver_hands_out_is_the_callers_own(store: Store) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.integrations.importers.counts import Counts
 
-__all__ = ["RELEASES", "ClaudeWriter", "counted", "write_project"]
+__all__ = ["RELEASES", "ClaudeWriter", "conversation", "counted", "write_project"]
 
 RELEASES = ("1.0.30", "2.0.14", "2.1.90")
 SESSION = "7c2d0a36-6d1c-4d54-a1f5-50f9a4f0c001"

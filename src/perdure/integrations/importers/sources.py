@@ -42,6 +42,7 @@ __all__ = [
 
 _SNIFFED_BYTES = 256 << 10
 _SNIFFED_LINES = 40
+_FIRST_LINE_BYTES_MAX = 64 << 20  # a message may have a picture in it
 _DOCUMENT_BYTES_MAX = 1 << 30
 _SERVERS = ("postgresql://", "postgres://")
 _HERE = "perdure.integrations.importers"
@@ -54,7 +55,7 @@ class Candidate:
         """Read the beginning of a file; raise `Unavailable` if that is not allowed."""
         self.place = place
         self.is_server = is_server(place)
-        self._head = b"" if self.is_server else read_file(place, _SNIFFED_BYTES)
+        self._head = b"" if self.is_server else _beginning(place)
         self._is_database = self._head.startswith(MAGIC)
 
     def has_lines(self, is_one: Callable[[Json], bool]) -> bool:
@@ -126,6 +127,14 @@ def read_file(place: str, bytes_max: int = -1) -> bytes:
             code="import_file_unreadable",
             source=place,
         ) from error
+
+
+def _beginning(place: str) -> bytes:
+    """Return the first bytes of a file, and in any case its first line: a session may begin with a long message."""
+    head = read_file(place, _SNIFFED_BYTES)
+    if len(head) < _SNIFFED_BYTES or b"\n" in head or not head.lstrip(b"\xef\xbb\xbf \t\r").startswith(b"{"):
+        return head
+    return read_file(place, _FIRST_LINE_BYTES_MAX).partition(b"\n")[0] + b"\n"
 
 
 def find_sources(place: str | os.PathLike[str], format: str | None = None) -> tuple[list[SessionSource], int]:

@@ -3,7 +3,7 @@
 A thread of LangGraph is a thread of Perdure.  The checkpoints of the root graph are commits of the timeline `main`, those of
 another namespace commits of a timeline of their own.  Each commit has the checkpoint's id as its name, so a checkpoint is
 found by one look-up, and the latest one is at the head.  A channel is a path: a put writes the channels whose versions are
-new, and the tree shares the rest.
+new, and the tree shares the rest.  Channels that only say which node is next are in the record.
 
 Writes of tasks belong to a checkpoint that exists already.  They are paths of the timeline `langgraph/writes`, which never
 branches; so are the marks of checkpoints that were deleted.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import pairwise
@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, get_checkpoint_metadata
 
 from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError
 from perdure.integrations import foreign_ids
@@ -52,7 +53,6 @@ __all__ = [
     "channel_path",
     "config_of",
     "fork",
-    "has_work",
     "ids_of",
     "is_of_task",
     "line_of",
@@ -69,6 +69,7 @@ CHANNELS = "/langgraph/channels"
 WRITES = "langgraph/writes"
 _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langgraph/pruned.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
+_TRIGGER = "branch:to:"
 _KNOWN_MAX = 4096
 _log = logging.getLogger("perdure.integrations")
 _TIPS_MAX, _LINES_MAX = 256, 10_000
@@ -87,7 +88,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     parent: str | None
     v: int
     ts: str
-    channels: list[str]  # those that have a value
+    channels: list[str]  # those whose values are paths
+    triggers: list[str] = []  # those with the value None that only say which node is next
     versions: Any  # of the channels
     seen: Any  # the versions that each node has seen
     updated: Any
@@ -95,6 +97,45 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     pending_sends: Any = None
     holder: str | None = None  # the opening of the store that wrote it
     has_work: bool = False  # nodes are to run next
+
+    @classmethod
+    def of(
+        cls,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        encode: Callable[[Any], Json],
+        holder: str,
+    ) -> CheckpointRecord:
+        """Return the record of a checkpoint that is put; `encode` makes its values JSON."""
+        thread_id, namespace, parent = ids_of(config)
+        given = cast("Mapping[str, Any]", checkpoint)
+        values = given["channel_values"]
+        triggers = sorted(channel for channel, value in values.items() if _is_trigger(channel, value))
+        return cls(
+            thread_id=thread_id,
+            namespace=namespace,
+            id=str(given["id"]),
+            parent=parent,
+            v=given["v"],
+            ts=str(given["ts"]),
+            channels=sorted(values.keys() - triggers),
+            triggers=triggers,
+            versions=encode(given["channel_versions"]),
+            seen=encode(given["versions_seen"]),
+            updated=encode(given.get("updated_channels")),
+            metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
+            pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
+            holder=holder,
+            has_work=has_work(given),
+        )
+
+    def is_step_after(self, below: CheckpointRecord) -> bool:
+        """True if a run has taken one step from the checkpoint below, and goes on."""
+        about, before = self.metadata, below.metadata
+        step = before.get("step")
+        is_next = isinstance(step, int) and about.get("step") == step + 1
+        return self.has_work and about.get("source") == "loop" and is_next
 
 
 class FoundCheckpoint(NamedTuple):
@@ -122,6 +163,11 @@ class FoundCheckpoint(NamedTuple):
 def line_of(namespace: str) -> str:
     """Return the timeline of a namespace."""
     return MAIN if namespace == "" else f"langgraph/{sha256(_bytes(namespace)).hexdigest()[:48]}"
+
+
+def _is_trigger(channel: str, value: object) -> bool:
+    """True for a channel that only says which node is next; a path for it would come and go with each step."""
+    return value is None and channel.startswith(_TRIGGER)
 
 
 def name_of(namespace: str, id: str) -> str:
@@ -430,7 +476,7 @@ def has_work(checkpoint: Mapping[str, Any]) -> bool:
     )
     if values.get("__pregel_tasks") or "__start__" in values:
         return True
-    if any(channel.startswith("branch:to:") for channel in values):
+    if any(channel.startswith(_TRIGGER) for channel in values):
         return True
     return any(
         channel in values

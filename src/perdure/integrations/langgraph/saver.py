@@ -43,7 +43,6 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
-    get_checkpoint_metadata,
 )
 
 from perdure import aio
@@ -62,7 +61,6 @@ from perdure.integrations.langgraph.checkpoints import (
     channel_path,
     config_of,
     fork,
-    has_work,
     ids_of,
     is_of_task,
     line_of,
@@ -91,6 +89,7 @@ from perdure.model.head import Head
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
+from perdure.store.view import View
 
 __all__ = ["OnConflict", "Saver"]
 
@@ -290,10 +289,21 @@ class Saver(BaseCheckpointSaver[str]):
     def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, namespace, id = ids_of(config)
         find = partial(self._threads.named, thread_id, namespace, id) if id else None
-        found = self._current(thread_id, find or partial(self._threads.latest, thread_id, namespace))
+        found = self._current(thread_id, find or partial(self._latest, thread_id, namespace))
         how: How = "by_id" if id else "latest"
         self._memory.note(thread_id, namespace, found.record.id if found else id, how)
         return None if found is None else self._tuple(found)
+
+    def _latest(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        line = self._threads.line(thread_id, line_of(namespace))
+        return None if line is None else self._at_head(line.at(), thread_id, namespace)
+
+    def _at_head(self, view: View, thread_id: str, namespace: str) -> FoundCheckpoint | None:
+        """Return the checkpoint at the head that a view was taken of; what this process wrote there is not read again."""
+        tip = self._memory.tip(thread_id, view.timeline)
+        if tip is not None and tip[0] == view.head:
+            return tip[1]._replace(source=view)
+        return self._threads.at(view, thread_id, namespace)
 
     def _current(self, thread_id: str, read: Callable[[], _T | None]) -> _T | None:
         """Return what `read` returns, also if the thread was removed and perhaps begun again by another process."""
@@ -335,7 +345,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _channel_values(self, found: FoundCheckpoint) -> dict[str, Any]:
         view, lists = found.view, self._memory.lists
         entries = {entry.path: entry for entry in view.entries(CHANNELS)}
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict.fromkeys(found.record.triggers)
         for channel in found.record.channels:
             entry = entries[channel_path(channel)]
             known = lists.get(entry.value) if channel == self._messages else None
@@ -396,7 +406,7 @@ class Saver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
         thread_id, namespace, _ = ids_of(config)
-        record = self._record(config, checkpoint, metadata)
+        record = CheckpointRecord.of(config, checkpoint, metadata, self._codec.encode, self._holder())
         source = str(metadata.get("source", ""))
         # Before the write: a reader of the checkpoint must find its run.
         self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
@@ -409,29 +419,6 @@ class Saver(BaseCheckpointSaver[str]):
             self._memory.note(thread_id, namespace, record.id, "written")
             return config_of(thread_id, namespace, record.id)
         raise Busy(f"the head of thread '{thread_id}'", "other writers are done")
-
-    def _record(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
-    ) -> CheckpointRecord:
-        thread_id, namespace, parent = ids_of(config)
-        given = cast("Mapping[str, Any]", checkpoint)
-        encode = self._codec.encode
-        return CheckpointRecord(
-            thread_id=thread_id,
-            namespace=namespace,
-            id=str(given["id"]),
-            parent=parent,
-            v=given["v"],
-            ts=str(given["ts"]),
-            channels=sorted(given["channel_values"]),
-            versions=encode(given["channel_versions"]),
-            seen=encode(given["versions_seen"]),
-            updated=encode(given.get("updated_channels")),
-            metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
-            pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
-            holder=self._holder(),
-            has_work=has_work(given),
-        )
 
     def _put_once(
         self,
@@ -450,14 +437,13 @@ class Saver(BaseCheckpointSaver[str]):
             # The run that wrote it goes on.  If the head has moved, the write says so, and the second attempt reads it.
             self._commit(line, record, checkpoint, tip[1], head=tip[0])
             return
-        head = line.head
-        is_known = tip is not None and tip[0] == head
-        latest = tip[1] if tip and is_known else self._threads.at(line.at(head), thread_id, namespace)
+        view = line.at()
+        latest = self._at_head(view, thread_id, namespace)
         below = None if latest is None else latest.record.id
         if record.parent == below or record.id == below:
             if latest is not None and source == "input" and not is_of_task(namespace):
                 self._check_idle(latest, config)
-            self._commit(line, record, checkpoint, latest, head=head)
+            self._commit(line, record, checkpoint, latest, head=view.head)
         elif (
             source != "fork"
             and not is_of_task(namespace)
@@ -553,11 +539,11 @@ class Saver(BaseCheckpointSaver[str]):
                 said = new._replace(gone=[], is_anew=False)
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
-        messages = None
         if new is not None and stored is not None:
             new.after.keep(checkpoint["channel_values"][self._messages], new.before)
             self._memory.lists.put(stored, new.after, instead_of=digest)
-            messages = self._messages, stored
+            digest = stored
+        messages = None if digest is None else (self._messages, digest)
         if after.commit is not None:
             tip = FoundCheckpoint(record, (line, after), after.commit, messages)
             self._memory.wrote(record.thread_id, after, tip)
@@ -596,23 +582,26 @@ class Saver(BaseCheckpointSaver[str]):
     def _new_messages(
         self, record: CheckpointRecord, checkpoint: Checkpoint, below: FoundCheckpoint | None
     ) -> tuple[Digest | None, ListChange | None]:
-        """Return the digest of the list of messages below a checkpoint, and how it changes; None: it does not, or is no such list."""
+        """Return the digest of the list of messages below a checkpoint, and how it changes.
+
+        None: no digest is known, or it is not a list of messages any more; nothing changes.
+        """
         path, channel = channel_path(self._messages), self._messages
         messages: Any = checkpoint["channel_values"].get(channel)
         if not isinstance(messages, list):
             return None, None
         if below is None or channel not in below.record.channels:
             return None, elements_of(self._codec, cast("list[Any]", messages), MessageList())
+        noted = below.messages[1] if below.messages and below.messages[0] == channel else None
         if channel in record.versions and below.record.versions.get(channel) == record.versions[channel]:
+            return noted, None
+        digest = noted or below.view.entry(path).value
+        before = self._memory.lists.get(digest) or decoded(self._codec, below.view.get(path))
+        if before is None:
             return None, None
-        known_list = below.messages
-        is_known = known_list is not None and known_list[0] == channel
-        digest = known_list[1] if known_list and is_known else below.view.entry(path).value
-        known = self._memory.lists.get(digest)
-        before = decoded(self._codec, below.view.get(path)) if known is None else known
-        return digest, None if before is None else elements_of(
-            self._codec, cast("list[Any]", messages), before
-        )
+        is_step = record.is_step_after(below.record)
+        change = elements_of(self._codec, cast("list[Any]", messages), before, is_step=is_step)
+        return (None, None) if change is None else (digest, change)
 
     def _put_messages(
         self, line: Thread, change: Change, record: CheckpointRecord, digest: Digest | None, new: ListChange

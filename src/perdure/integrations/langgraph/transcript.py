@@ -1,8 +1,12 @@
 """A graph's messages as elements of a stored list, and as messages of the thread's transcript.
 
 The channel with the messages is a list that is stored by element.  A put that only adds messages appends them; the messages
-before are compared, not encoded again.  So the saver remembers the last lists of each digest: what each element was made
-from.  A message is a mutable object, so an element is used again only if the message still has the same fields.
+before are not encoded again.  So the saver remembers the last lists of each digest: what each element was made from, and
+the very objects that were put or handed out last.
+
+A message is a mutable object, so an element is used again only if the message still has the same fields.  A step inside a
+run compares the last messages, and of the older ones only that they are the same objects; the put that ends a run, and
+every other put, compares them all.  So a node that alters an old message in place has it stored at the end of its run.
 
 Each element names its message in the transcript.  A message that the graph has removed or replaced is taken back there.
 """
@@ -14,7 +18,7 @@ import json
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from sys import getrefcount
 from threading import Lock
 from types import NoneType
@@ -56,6 +60,7 @@ __all__ = [
 _LISTS_MAX, _ELEMENTS_MAX = 256, 100_000
 _RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is said again
 _PACKED_MIN = 64  # messages; as many may be newer in any case
+_LAST = 64  # messages that every put compares field by field
 _SAID = "said"
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
@@ -162,10 +167,10 @@ class MessageList:
             and _extra_of(message) == self._elements.extras[index]
         )
 
-    def shared(self, messages: Sequence[Any]) -> int:
-        """Return how many messages at the beginning are those of the elements."""
+    def shared(self, messages: Sequence[Any], *, is_step: bool) -> int:
+        """Return how many messages at the beginning are those of the elements; a step looks into the last ones alone."""
         first = messages[: len(self)]
-        if self._are_of(first):
+        if (is_step and self._are_same(first)) or self._are_of(first):
             return len(self)
         are_of = (is_message(each) and self.is_of(at, each) for at, each in enumerate(first))
         return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
@@ -177,6 +182,15 @@ class MessageList:
             [*map(type, messages)] == elements.types
             and [*map(_fields_of, messages)] == elements.fields
             and [*map(_extra_of, messages)] == elements.extras
+        )
+
+    def _are_same(self, messages: Sequence[Any]) -> bool:
+        """True if these are the objects that a reader or a writer had last, and the last of them have the same parts."""
+        objects, start = self._objects, max(len(self) - _LAST, 0)
+        return (
+            len(messages) == len(objects) == len(self)
+            and all(map(is_, messages, objects))
+            and all(self.is_of(at, messages[at]) for at in range(start, len(self)))
         )
 
     def by_id(self, start: int) -> dict[str, int]:
@@ -210,7 +224,9 @@ class MessageList:
 
     def _reused(self, before: Sequence[lc.BaseMessage]) -> list[lc.BaseMessage] | None:
         """Return messages of all elements, those `before` as far as nothing else refers to them; None if that is less than half."""
-        taken = [at for at, count in enumerate(map(getrefcount, before)) if count > _ALONE]
+        counts = [*map(getrefcount, before)]
+        are_taken = bool(counts) and max(counts) > _ALONE
+        taken = [at for at, count in enumerate(counts) if count > _ALONE] if are_taken else []
         if 2 * (len(before) - len(taken)) <= len(self):
             return None
         found = list(before[: len(self)])
@@ -334,11 +350,16 @@ def full_at(sizes: Iterable[tuple[int, int]], limits: Limits, *, events: int = 0
     return found
 
 
-def elements_of(codec: Codec, messages: Sequence[Any], before: MessageList) -> ListChange | None:
-    """Return how the list `before` becomes a list of these messages; None if not all of them are messages."""
+def elements_of(
+    codec: Codec, messages: Sequence[Any], before: MessageList, *, is_step: bool = False
+) -> ListChange | None:
+    """Return how the list `before` becomes a list of these messages; None if not all of them are messages.
+
+    `is_step`: a run has taken a step and goes on, so older messages are looked into by a later put.
+    """
     if not all(map(is_message, messages[len(before) :])):
         return None
-    shared = before.shared(messages)
+    shared = before.shared(messages, is_step=is_step)
     if shared == len(before):
         found = before.grown()
     else:
