@@ -10,6 +10,7 @@ from itertools import count
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import apsw
 import pytest
 
 import perdure
@@ -140,6 +141,39 @@ class TestOtherFiles:
 
         with perdure.open(tmp_path / "store.db") as store:
             store.thread("trip-42", agent="planner").put("/a", 1)
+
+    @pytest.mark.parametrize("left", [0, 1, 99])
+    def test_a_store_that_was_emptied_is_not_begun_anew(self, tmp_path: Path, left: int) -> None:
+        """An agent that found an empty store there would do everything again; what is beside it tells."""
+        path = tmp_path / "store.db"
+        with perdure.open(path) as store:
+            store.thread("trip-42", agent="planner").put("/a", 1)
+        os.truncate(path, left)
+
+        for _ in range(2):
+            with raises(Corrupt, "store_emptied"):
+                perdure.open(path)
+        assert path.stat().st_size == left
+
+        path.unlink()
+        with perdure.open(path) as store:  # control: a store that was removed is begun anew
+            assert list(store.threads()) == []
+
+    def test_a_store_that_could_not_be_made_can_be_made_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The empty file of an attempt that failed is no store that was emptied."""
+
+        def fails(*_: object, **__: object) -> bool:
+            raise apsw.FullError("database or disk is full")
+
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr(schema, "lay", fails)
+                with pytest.raises(Unavailable):
+                    perdure.open(tmp_path / "store.db")
+
+        perdure.open(tmp_path / "store.db").close()
 
     def test_an_empty_file_is_no_store_to_read(self, tmp_path: Path) -> None:
         """Reading only, there is nothing to make of it."""

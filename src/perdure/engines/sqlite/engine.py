@@ -210,8 +210,11 @@ class SqliteEngine:
         is_left = self._guard("it was not opened", lambda: lock.acquire(self._wait_seconds))
         try:
             if self._options.vfs is None:
-                self._guard("it was not opened", lambda: make_database(self._path))
+                self._guard("it was not opened", lambda: make_database(self._path, lock.count))
             return self._checked(self._guard("it was not opened", lambda: Connections(self._options)))
+        except BaseException:
+            lock.count -= 1  # only a store is counted, so that an emptied one is noticed
+            raise
         finally:
             lock.release(settled=not is_left)
 

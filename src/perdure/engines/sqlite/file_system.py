@@ -17,7 +17,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from perdure.errors import Unsupported
+from perdure.errors import Corrupt, Unsupported
 
 __all__ = [
     "beside",
@@ -92,6 +92,7 @@ _LOCAL_FUSE = frozenset(
     ]
 )
 _PRIVATE = 0o600
+_HEADER_BYTES = 100  # of a database
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # a space is written \040
 
@@ -178,13 +179,24 @@ def open_file(path: Path, mode: int) -> int:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, mode)
 
 
-def make_database(path: Path) -> None:
+def make_database(path: Path, writes: int) -> None:
     """Make an empty private file for a database, unless there is a file.
 
     One that exists is not even opened: closing it would drop the locks that SQLite has on it in this process.
+    Raises `Corrupt` if it is empty although the lock file counts `writes`: to SQLite that is a new database, and a
+    program that began anew there would do everything again.
     """
-    with suppress(FileExistsError):
+    try:
         os.close(make_file(path))
+    except FileExistsError:
+        database, log, _ = beside(path)
+        if writes and database.stat().st_size < _HEADER_BYTES and not (log.exists() and log.stat().st_size):
+            raise Corrupt(
+                f"{path} was a store and is empty now: its content is lost; nothing was opened or written.",
+                code="store_emptied",
+                advice=f"Restore a backup; to begin anew, remove {path.name} and {path.name}-lock.",
+                path=str(path),
+            ) from None
 
 
 def beside(path: Path) -> tuple[Path, Path, Path]:

@@ -323,7 +323,7 @@ class SqliteSearch:
                 flags = apsw.SQLITE_OPEN_READONLY
             else:
                 self._path.parent.mkdir(mode=0o700, exist_ok=True)  # it holds words of the items
-                make_database(self._path)
+                make_database(self._path, 0)
         connection = apsw.Connection(place, flags=flags)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
         try:
