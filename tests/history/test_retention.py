@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -428,3 +431,72 @@ def test_a_store_on_disk_forgets_and_still_verifies(tmp_path: Path) -> None:
     assert verify(hand.engine).ok
     assert planned(hand, RetentionPolicy(undone_after_days=0, staged_after_days=0), days=99).spaces == ()
     hand.engine.close()
+
+
+def test_what_was_forgotten_is_in_no_file_while_the_store_is_open(tmp_path: Path) -> None:
+    """A server never closes its store, and the write-ahead log has every page as it was."""
+    engine = open_sqlite(tmp_path / "store.db")
+    hand = Hand(engine)
+    hand.write({"/kept": "here"})
+    hand.write({"/secret": "undone and never told"})
+    hand.undo()
+    hand.write({"/kept": "still"})
+    assert found_in_files(tmp_path, "never told")  # control
+
+    carried_out(hand, RetentionPolicy(undone_after_days=1))
+
+    assert not found_in_files(tmp_path, "never told")
+    engine.close()
+
+
+def test_a_reader_keeps_the_log_only_until_the_next_checkpoint(tmp_path: Path) -> None:
+    """Forgetting succeeds beside somebody who reads an old state; the next time that content goes, so do those bytes."""
+    engine = open_sqlite(tmp_path / "store.db")
+    hand = Hand(engine)
+    hand.write({"/kept": "here"})
+    hand.write({"/secret": "undone and never told"})
+    hand.undo()
+    hand.write({"/kept": "still"})
+    with reading_beside(tmp_path / "store.db"):
+        carried_out(hand, RetentionPolicy(undone_after_days=1))
+        assert found_in_files(tmp_path, "never told")
+    hand.write({"/other": "undone"})
+    hand.undo()
+    hand.write({"/kept": "always"})
+
+    carried_out(hand, RetentionPolicy(undone_after_days=1))
+
+    assert not found_in_files(tmp_path, "never told")
+    engine.close()
+
+
+# In processes of their own: to close a file that SQLite has open drops its locks in this one.
+READER = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    db.execute("BEGIN")
+    print(db.execute("SELECT count(*) FROM log").fetchone(), flush=True)
+    sys.stdin.read()
+"""
+SEARCHER = """
+import pathlib, sys
+files = [path for path in pathlib.Path(sys.argv[1]).iterdir() if path.is_file()]
+print(*[path.name for path in files if sys.argv[2].encode() in path.read_bytes()])
+"""
+
+
+@contextmanager
+def reading_beside(path: Path) -> Generator[None]:
+    """Another process has a read transaction open."""
+    command = [sys.executable, "-c", READER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield
+        process.communicate()
+
+
+def found_in_files(directory: Path, words: str) -> list[str]:
+    """The files that hold these words."""
+    command = [sys.executable, "-c", SEARCHER, str(directory), words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

@@ -26,9 +26,9 @@ from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
 
-__all__ = ["Connections", "Options", "check_store", "connect", "UnchangedFiles"]
+__all__ = ["BUSY_MS", "Connections", "Options", "check_store", "connect", "UnchangedFiles"]
 
-_BUSY_MS = 5_000  # for programs that use the file without our lock
+BUSY_MS = 5_000  # for programs that use the file without our lock
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ def check_store(path: Path) -> None:
     try:
         connection = connect(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            connection.set_busy_timeout(_BUSY_MS)
+            connection.set_busy_timeout(BUSY_MS)
             schema.check(connection, str(path))
         finally:
             connection.close()
@@ -209,7 +209,7 @@ def _unreadable(path: str) -> Unavailable:
 
 
 def _prepare(connection: Database, options: Options) -> None:
-    connection.set_busy_timeout(_BUSY_MS)
+    connection.set_busy_timeout(BUSY_MS)
     if options.exclusive:
         connection.pragma("locking_mode", "exclusive")
     schema.check(connection, options.path)  # before anything that would change another program's file

@@ -272,7 +272,7 @@ class SqliteEngine:
     def _alone(self, work: Callable[[Database], int], left: str) -> int:
         self._check_process()
         with self._one_at_a_time:
-            return self._writing().alone(work, left)
+            return self._writing().alone(work, left, erases=True)
 
     # ---- reading
 

@@ -33,7 +33,7 @@ from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
-from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.connections import BUSY_MS, Connections
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import cause_of, closed_error, translated
 from perdure.engines.sqlite.format.pack import Bases
@@ -115,6 +115,7 @@ def surely(work: Callable[[_T], None], given: _T) -> None:
 
 # A longer log would use space on the disk as long as the store is open.
 _CHECKPOINT_EVERY_PAGES = 256
+_READERS_MS = 250  # that a checkpoint waits for them, while others wait for it
 _GROUP_MAX = 64
 
 
@@ -151,6 +152,7 @@ class WriteGroup:
         self._resting: QueuedWrite | None = None  # leads, and does not write
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
+        self._erases = False  # the log has bytes of content that was forgotten
         self._in_doubt = False
         self._has_written = False
         self.counters = EngineCounters(FAILURES)
@@ -184,12 +186,25 @@ class WriteGroup:
         self.counters.add_failure(ticket.error)
         return ticket.outcome()
 
-    def alone(self, work: Callable[[Database], int], left: str, *, wait_seconds: float | None = None) -> int:
-        """Run `work` in a durable transaction of its own: not a write of the contract, but under the same rules."""
+    def alone(
+        self,
+        work: Callable[[Database], int],
+        left: str,
+        *,
+        wait_seconds: float | None = None,
+        erases: bool = False,
+    ) -> int:
+        """Run `work` in a durable transaction of its own: not a write of the contract, but under the same rules.
+
+        If it `erases`, the write-ahead log is emptied after it, because the old bytes are there too; while a reader
+        needs them that is left to a later checkpoint.
+        """
         ticket = QueuedWrite(None)
         try:
             if not self._lead_or_wait(ticket):
                 ticket.outcome()
+            if erases:
+                self._erases, self._checkpoint_at = True, 0
             try:
                 return self._locked(self._in_transaction, partial(self._forgetting, work), left, wait_seconds)
             finally:
@@ -621,6 +636,14 @@ class WriteGroup:
             self._checkpoint_at = self._wal_pages + _CHECKPOINT_EVERY_PAGES
 
     def _checkpoint(self) -> None:
+        if self._erases:
+            self._db.set_busy_timeout(_READERS_MS)
+            try:
+                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            finally:
+                self._db.set_busy_timeout(BUSY_MS)
+            self._wal_pages, self._checkpoint_at, self._erases = 0, _CHECKPOINT_EVERY_PAGES, False
+            return
         pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         # A reader can hold pages back; then the log grows, and trying at every commit would not help.
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
