@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from perdure import Backend
+from perdure import Agent, Backend
 from perdure.errors import Invalid, NotFound
 from tests.coded import raises
 
@@ -15,6 +15,22 @@ from tests.coded import raises
 def test_its_repr_shows_neither_key_nor_client() -> None:
     """Whatever prints it."""
     assert "sk-secret" not in repr(Backend("openai:gpt-5.6", api_key="sk-secret", client="sk-secret"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://ann:sk-secret@llm.example:8000/v1", "http://llm.example:8000/v1?key=sk-secret#sk-secret"],
+)
+def test_a_password_in_the_address_is_not_shown(address: str) -> None:
+    """Nor one in the options, such as a header; the server itself is shown, also in an agent."""
+    backend = Backend(
+        "openai-chat:qwen3", base_url=address, options={"extra_headers": {"x-key": "sk-secret"}}
+    )
+
+    shown = repr(Agent("planner", backend=backend))
+
+    assert "sk-secret" not in shown
+    assert "Backend('openai-chat:qwen3', base_url='http://llm.example:8000/v1')" in shown
 
 
 def test_it_can_be_compared_and_used_as_a_key() -> None:

@@ -47,10 +47,8 @@ class Backend:
     base_url: str | None = (
         None  # address of the server; None: the vendor's own, or the one that its SDK finds
     )
-    client: Any = field(default=None, repr=False)  # of the vendor's SDK, sync or async; None: one is made
-    api_key: str | None = field(
-        default=None, repr=False
-    )  # None: the SDK looks for one if the server is the vendor's own
+    client: Any = None  # of the vendor's SDK, sync or async; None: one is made
+    api_key: str | None = None  # None: the SDK looks for one if the server is the vendor's own
     provider: str | None = None  # the server's provider, where the address does not show it
     server: str | None = None  # a name to record instead of the address; None: the address is recorded
     options: Mapping[str, Json] = field(default_factory=dict[str, Json], hash=False)  # over the agent's
@@ -115,6 +113,11 @@ class Backend:
                 code="server_without_address",
                 server=server,
             )
+
+    def __repr__(self) -> str:
+        """Return the name and the server, without what may be secret: parts of the address, the key, the options."""
+        server = "" if self.base_url is None else f", base_url={identity(self.base_url)!r}"
+        return f"Backend({self.name!r}{server})"
 
     @property
     def target(self) -> Target:
