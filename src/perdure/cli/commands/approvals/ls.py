@@ -18,7 +18,7 @@ from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Approvals", "ls"]
+__all__ = ["Approvals", "ls", "open_on"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -79,7 +79,7 @@ def ls(
 ) -> Approvals:
     """List the calls that wait for a decision"""
     with reading(everywhere) as store:
-        found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
+        found = _all(store, timeline) if thread is None else list(open_on(store, thread, timeline))
         found.sort(key=lambda each: each[1].asked_at)
         kept, more, at_now = *cut_off(found, limit), now()
         return Approvals(
@@ -92,11 +92,11 @@ def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
     found: list[tuple[Thread, Ticket]] = []
     for id in dict.fromkeys(each.thread for each in store.approvals()):
         with suppress(NotFound):
-            found += _of(store, id, timeline)
+            found += open_on(store, id, timeline)
     return found
 
 
-def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
+def open_on(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
     """Return the open approvals of one timeline of a thread; None: of all timelines, each once."""
     thread = store.thread(id)
     lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
