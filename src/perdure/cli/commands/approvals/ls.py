@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
+from perdure.cli.input.lookup import open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer, cut_off
@@ -18,7 +18,7 @@ from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Approvals", "ls", "open_on"]
+__all__ = ["Approvals", "ls"]
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
@@ -94,11 +94,3 @@ def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
         with suppress(NotFound):
             found += open_on(store, id, timeline)
     return found
-
-
-def open_on(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
-    """Return the open approvals of one timeline of a thread; None: of all timelines, each once."""
-    thread = store.thread(id)
-    lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
-    found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
-    return ((thread, ticket) for ticket in found.values())

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.approvals.ls import open_on
 from perdure.cli.commands.calls.show import show_json
+from perdure.cli.input.lookup import open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThreadId
