@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.testing import Script, say, use
+from perdure.testing import Script, say, step, use
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, asker, payer
 from tests.surfaces.pty_session import PtySession
@@ -149,6 +149,27 @@ def test_an_approval_says_who_asks_for_what(house: Shell) -> None:
     assert told["repeats"] is None
 
 
+def test_the_only_approval_of_a_thread_needs_no_id(house: Shell) -> None:
+    """Where two wait, or none, the error says so; a decision always names its call."""
+    call = waiting(house)
+
+    only = house.ok("approvals", "show", "house", "--json").json
+    decided = house("approvals", "approve", "house", "--json")
+    with perdure.open(house.store) as store:
+        twice = asker.on(Script(step(use("colour", id="a"), use("colour", id="b"))))
+        store.thread("wall", agent=twice).run("Paint both walls.")
+    several = house("approvals", "show", "wall", "--json")
+    house.ok("approvals", "deny", "house", call)
+    none = house("approvals", "show", "house", "--json")
+
+    assert only["call"]["id"] == call
+    assert decided.code == 2
+    assert [(each.code, each.error["code"]) for each in (several, none)] == [
+        (2, "approval_not_named"),
+        (3, "approval_missing"),
+    ]
+
+
 def test_what_to_type_fits_a_real_terminal_and_names_who_decides(empty: Shell) -> None:
     """At 80 columns a command is on one line, by the short id, which can be typed; the line before says as whom."""
     with perdure.open(empty.store) as store:  # with ids as Perdure makes them
@@ -197,12 +218,12 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     ended = house.ok("approvals", "edit", "house", call, "--value", LESS, "--by", "ann", "--why", "too much")
     house("runs", "resume", "house", "--code", CODE)
 
-    assert '-  "amount": 5000' in ended.out
-    assert '+  "amount": 500' in ended.out
+    assert '-   "amount": 5000' in ended.out
+    assert '+   "amount": 500' in ended.out
     assert paying.sent == ["cat 13", "roofer 500"]
     shown = house.ok("approvals", "show", "house", call).out
     assert "Decided edit by ann: too much" in shown
-    assert '+  "amount": 500' in shown
+    assert '+   "amount": 500' in shown
 
 
 def test_a_value_may_come_from_a_file_or_the_input(house: Shell) -> None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
 
@@ -167,6 +168,21 @@ def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell,
         ([kept], "memory.add"),
     ]
     assert ([each["items"] for each in left["commits"]], left["more"]) == ([["tea"]], True)
+
+
+def test_an_item_in_the_log_of_a_memory_can_be_typed_back(shell: Shell, kept: str) -> None:
+    """At 80 columns: what the item says now, and an id that commands take; a forgotten one has no text."""
+    shell.ok("memory", "add", "prefers an aisle seat in every train", "--owner", "ann")
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    with PtySession(shell.directory, "memory", "log", "--owner", "ann") as session:
+        assert session.ended() == 0
+
+    rows = session.shown.split("change", 1)[1].splitlines()[1:4]
+    assert [row.split()[:2] for row in rows] == [["forget", "–"], ["add", "prefers"], ["add", "–"]]
+    typed = rows[1].split()[-1]
+    shown = shell.ok("memory", "show", typed, "--owner", "ann").out
+    assert "prefers an aisle seat in every train" in shown
 
 
 def test_a_redo_without_an_undo_says_what_to_look_at(shell: Shell, kept: str) -> None:

@@ -10,7 +10,7 @@ Threads, agents, timelines and paths that were named by a part, as listings show
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perdure.cli.input.stores import reading
@@ -20,13 +20,14 @@ from perdure.errors import NotFound, PerdureError
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
+from perdure.model.ticket import Ticket
 from perdure.shapes.lookup import commit_of, name_of
 from perdure.store.agents import AgentMap
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["given", "resolve", "view_at", "call_on", "named", "whole_names"]
+__all__ = ["given", "resolve", "view_at", "call_on", "named", "open_on", "whole_names"]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
@@ -67,6 +68,14 @@ def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = 
 def named(thread: Thread, call: str) -> str:
     """Return the id of the call that is named by its id, by its ticket's id, or by the beginning of either."""
     return thread.trace(call, history=False).record.id
+
+
+def open_on(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
+    """Return the open approvals of one timeline of a thread; None: of all timelines, each once."""
+    thread = store.thread(id)
+    lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
+    found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+    return ((thread, ticket) for ticket in found.values())
 
 
 # The codes of errors about a name that the store does not have, and the fact that is the name.

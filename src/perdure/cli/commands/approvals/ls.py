@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
+from perdure.cli.input.lookup import open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer, cut_off
@@ -79,7 +79,7 @@ def ls(
 ) -> Approvals:
     """List the calls that wait for a decision"""
     with reading(everywhere) as store:
-        found = _all(store, timeline) if thread is None else list(_of(store, thread, timeline))
+        found = _all(store, timeline) if thread is None else list(open_on(store, thread, timeline))
         found.sort(key=lambda each: each[1].asked_at)
         kept, more, at_now = *cut_off(found, limit), now()
         return Approvals(
@@ -92,13 +92,5 @@ def _all(store: Store, timeline: str | None) -> list[tuple[Thread, Ticket]]:
     found: list[tuple[Thread, Ticket]] = []
     for id in dict.fromkeys(each.thread for each in store.approvals()):
         with suppress(NotFound):
-            found += _of(store, id, timeline)
+            found += open_on(store, id, timeline)
     return found
-
-
-def _of(store: Store, id: str, timeline: str | None) -> Iterator[tuple[Thread, Ticket]]:
-    """Return the open approvals of one timeline of a thread; None: of all timelines, each once."""
-    thread = store.thread(id)
-    lines = [hold.head.timeline for hold in thread.timelines()] if timeline is None else [timeline]
-    found = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
-    return ((thread, ticket) for ticket in found.values())

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from perdure.cli.commands.calls.show import show_json
+from perdure.cli.input.lookup import open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.input.users import os_user
-from perdure.cli.options import EVERYWHERE, AnyTimeline, CallId, Everywhere, ThreadId
+from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import difference
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Part, Screen
+from perdure.errors import Invalid, NotFound
 from perdure.shapes.ledger import ApprovalDetail, CallRecordShape, DecisionShape
 from perdure.shapes.lookup import call_seen_from
 from perdure.shapes.text import now, safe_json, stamp
+from perdure.store.store import Store
 
 __all__ = ["ApprovalShowAnswer", "diff_of", "show", "until"]
 
@@ -100,7 +107,13 @@ def diff_of(before: object, after: object) -> Iterator[Part]:
 
 def show(
     thread: ThreadId,
-    call: CallId,
+    call: Annotated[
+        str | None,
+        Parameter(
+            name="CALL",
+            help="The call's id, or a part of it as listings show it; the only one that waits if left out",
+        ),
+    ] = None,
     /,
     *,
     timeline: AnyTimeline = None,
@@ -109,7 +122,29 @@ def show(
     """Show one approval: the call, the question and the deadline"""
     with reading(everywhere) as store:
         found = store.thread(thread)
+        call = call or _only_one(store, thread, timeline)
         return ApprovalShowAnswer.of(found, call_seen_from(found, call, timeline))
+
+
+def _only_one(store: Store, thread: str, timeline: str | None) -> str:
+    """Return the only call of a thread that waits; raises `NotFound` if there is none, `Invalid` if there are several."""
+    waiting = [ticket.call for _, ticket in open_on(store, thread, timeline)]
+    if len(waiting) == 1:
+        return waiting[0]
+    if not waiting:
+        raise NotFound(
+            f"no call of '{thread}' waits for a decision; nothing was done.",
+            code="approval_missing",
+            advice="Name the call to see an earlier approval: `perdure calls ls` lists them.",
+            thread=thread,
+        )
+    raise Invalid(
+        f"{len(waiting)} calls of '{thread}' wait for a decision, and none was named; nothing was done.",
+        code="approval_not_named",
+        advice=f"`perdure approvals ls {shlex.quote(thread)}` lists them.",
+        thread=thread,
+        calls=waiting,
+    )
 
 
 def _earlier(call: CallRecordShape) -> list[tuple[str, Part]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -17,7 +18,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.memory import parse_version_path
 from perdure.model.patch import Clear, Put
-from perdure.shapes.text import stamp
+from perdure.shapes.text import shortened, stamp
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
 from perdure.store.plumbing.revisions import LogEntry
@@ -25,12 +26,16 @@ from perdure.store.plumbing.revisions import LogEntry
 __all__ = ["MemoryCommit", "MemoryLog", "MemoryMoved", "log", "redo", "undo"]
 
 _COLUMNS = (
-    Column("items", "name", gives_way=True),
-    Column("reason", gives_way=True),
+    Column("change", gives_way=True),
+    Column("text now", gives_way=True),
     Column("by", leaves=2),
     Column("when", "when", leaves=1),
     Column("commit", "digest"),
+    Column("item", "name", is_id=True),
 )
+
+
+_TEXT_LENGTH = 200
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +47,7 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
     items: list[str]  # that it added, changed or forgot
+    text: str | None  # of the first of them, as it is now; null: it was forgotten, or is out of reach
 
 
 class MemoryLog(Answer, frozen=True, kw_only=True):
@@ -59,7 +65,14 @@ class MemoryLog(Answer, frozen=True, kw_only=True):
         screen.table(
             _COLUMNS,
             [
-                (", ".join(each.items), each.reason, each.thread or "", moment(each.at), digest(each.commit))
+                (
+                    each.reason.removeprefix("memory."),
+                    ("–", "quiet") if each.text is None else shortened(each.text, _TEXT_LENGTH),
+                    each.thread or "",
+                    moment(each.at)[5:16],
+                    digest(each.commit),
+                    next(iter(each.items), ""),
+                )
                 for each in self.commits
             ],
         )
@@ -91,9 +104,10 @@ def log(*, owner: Owner, limit: Limit = 20, everywhere: Everywhere = EVERYWHERE)
     A change that was undone is not listed; redo brings it back.
     """
     with reading(everywhere) as store:
-        found = known_memory(store, owner).log(limit=limit + 1 if limit else None)
+        memory = known_memory(store, owner)
+        found = memory.log(limit=limit + 1 if limit else None)
         shown, more = cut_off(found, limit)
-        return MemoryLog(owner=owner, commits=[_commit(each) for each in shown], more=more)
+        return MemoryLog(owner=owner, commits=[_commit(memory, each) for each in shown], more=more)
 
 
 def undo(
@@ -134,14 +148,18 @@ def _moved(memory: Memory, did: str, head: HeadShape) -> MemoryMoved:
     return MemoryMoved(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
 
 
-def _commit(entry: LogEntry) -> MemoryCommit:
+def _commit(memory: Memory, entry: LogEntry) -> MemoryCommit:
+    items, text = _items(entry), None
+    with suppress(NotFound):
+        text = memory.get(items[0]).text if items else None
     return MemoryCommit(
         commit=entry.digest,
         reason=entry.reason,
         at=stamp(entry.at),
         run=entry.run,
         thread=entry.author,
-        items=_items(entry),
+        items=items,
+        text=text,
     )
 
 
