@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Event, Thread
 from typing import Any
 
@@ -77,8 +77,8 @@ class Crowd:
             assert self._let_go.wait(DEADLINE_SECONDS)
             return acquire(seconds)
 
-        def released(*, settled: bool) -> None:
-            release(settled=settled)
+        def released(*, settled: bool, spaces: Collection[int] = (0,)) -> None:
+            release(settled=settled, spaces=spaces)
             if not left.is_set():
                 left.set()
                 then()

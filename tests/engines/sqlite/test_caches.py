@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -18,7 +18,7 @@ from perdure.engines.sqlite.commit.file_lock import FileLock
 from perdure.errors import PerdureError
 from perdure.model.head import Head
 from perdure.testing.engines.builders import SPACE, START, made, moved, write
-from tests.crash.spying import spied
+from tests.crash.spying import Crowd, spied
 
 MILK, EGGS = made("milk"), made("eggs")
 SEAT = CellWrite(name="seat", expected=0, value=b"1")
@@ -122,6 +122,70 @@ def test_what_another_process_has_not_changed_is_not_looked_up_again(
     assert found == []
     assert engine.cell("elsewhere", "seat") == Cell("elsewhere", "seat", 1, b"1")
     assert found == [CellOf("elsewhere", "seat")]
+
+
+@pytest.mark.parametrize("asked_by", ["a reader", "a writer"])
+def test_after_a_write_of_another_process_to_another_space_nothing_is_read(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch, asked_by: str
+) -> None:
+    """The lock file names the space; its name is read once, so the second such write costs no statement."""
+    assert other.cell("elsewhere", "seat") is None
+    for number in range(3):
+        seat = CellWrite(name="seat", expected=number, value=b"%d" % number)
+        other.apply(write(f"there {number}", seat, space="elsewhere"))
+        assert head(engine) == AFTER_MILK
+    other.apply(write("there again", CellWrite(name="seat", expected=3, value=b"3"), space="elsewhere"))
+    found = reads(engine, monkeypatch)
+
+    if asked_by == "a writer":
+        engine.apply(write("plan", CellWrite(name="plan", expected=0, value=b"1")))
+
+    assert head(engine) == AFTER_MILK
+    assert found == []
+
+
+def test_a_group_names_all_spaces_that_it_wrote_to(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process has seen of either is dropped; what it has seen of a third stays."""
+    places = [*map("place {}".format, range(3))]
+    for place in places:
+        other.apply(write(place, SEAT, space=place))
+    crowd = Crowd(engine, monkeypatch, lambda: None)
+    again = CellWrite(name="seat", expected=1, value=b"2")
+    crowd.come(write("first", SEAT))
+    for place in places[:2]:
+        crowd.come(write(f"{place} again", again, space=place))
+    crowd.answers()
+    found = answered(other, monkeypatch)
+
+    cells = [other.cell(place, "seat") for place in places]
+
+    assert [cell and cell.revision for cell in cells] == [2, 2, 1]
+    assert found == [CellOf(place, "seat") for place in places[:2]]
+
+
+def test_what_a_dead_holder_wrote_is_seen_by_a_third_process(
+    path: Path, engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who settles what it left may write elsewhere: the lock file then says that any space may have changed."""
+    third = SqliteEngine(path)
+    third.apply(write("elsewhere", SEAT, space="elsewhere"))
+    assert head(engine) == AFTER_MILK
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "release", killed)
+        other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+
+    third.apply(write("there", CellWrite(name="seat", expected=1, value=b"2"), space="elsewhere"))
+
+    assert head(engine) == Head("main", 2, EGGS.digest)
+    third.close()
+
+
+def killed(self: FileLock, *, settled: bool, spaces: Collection[int]) -> None:
+    """Let go of the lock as the kernel does it: the file stays as the holder left it."""
+    self.count, self.is_held = -1, False
+    fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 def test_only_what_is_not_known_is_looked_up(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +300,8 @@ def test_rows_that_were_read_while_others_wrote_do_not_hide_what_they_changed(
     assert head(engine) == AFTER_MILK
     release = FileLock.release
 
-    def overtaken(self: FileLock, *, settled: bool) -> None:
-        release(self, settled=settled)
+    def overtaken(self: FileLock, *, settled: bool, spaces: Collection[int]) -> None:
+        release(self, settled=settled, spaces=spaces)
         if self is engine._lock:
             other.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
             assert engine.missing(SPACE, [EGGS.digest]) == []
@@ -264,8 +328,8 @@ def test_what_was_read_before_a_write_is_not_remembered_after_it(
         assert released.wait(60)
         return found
 
-    def paused(self: FileLock, *, settled: bool) -> None:
-        release(self, settled=settled)
+    def paused(self: FileLock, *, settled: bool, spaces: Collection[int]) -> None:
+        release(self, settled=settled, spaces=spaces)
         released.set()
         assert remembered.wait(60)
 
@@ -298,9 +362,9 @@ def test_control_a_lock_file_that_does_not_count_leaves_others_behind(
     assert lock is not None
     release = FileLock.release
 
-    def uncounted(self: FileLock, *, settled: bool) -> None:
+    def uncounted(self: FileLock, *, settled: bool, spaces: Collection[int]) -> None:
         self.count -= 1
-        release(self, settled=settled)
+        release(self, settled=settled, spaces=spaces)
 
     monkeypatch.setattr(FileLock, "release", uncounted)
     engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
@@ -347,11 +411,6 @@ def test_what_a_holder_wrote_that_died_before_it_counted_is_seen(
 ) -> None:
     """Killed between COMMIT and the release of the lock, it left the count as it was, and caches looked valid."""
     assert head(engine) == AFTER_MILK
-
-    def killed(self: FileLock, *, settled: bool) -> None:
-        """Let go as the kernel does it: the file stays as the holder left it."""
-        self.count, self.is_held = -1, False
-        fcntl.flock(self._file, fcntl.LOCK_UN)
 
     with monkeypatch.context() as patched:
         patched.setattr(FileLock, "release", killed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import SPACES_MAX, FileLock
 from perdure.errors import Unavailable
 from tests.coded import raises
 
@@ -124,3 +124,86 @@ def test_closing_ends_the_thread(path: Path) -> None:
     for each in set(waiters()) - before:
         each.join(30)
     assert is_free(path)
+
+
+def written(lock: FileLock, *spaces: int) -> int:
+    """Take the lock, let go of it after a write to these spaces, and return the count before."""
+    lock.acquire(30)
+    before = lock.count
+    lock.release(settled=True, spaces=spaces)
+    return before
+
+
+def test_the_file_names_the_spaces_that_were_written_to(path: Path, lock: FileLock) -> None:
+    """A process that has seen a count learns what is new since, and nothing from before."""
+    other = FileLock(path)
+    seen = other.writes()
+
+    first = written(lock, 7)
+    second = written(lock, 8, 9)
+
+    assert seen == first
+    assert other.written_since(first) == (other.writes(), {7, 8, 9})
+    assert other.written_since(second) == (other.writes(), {8, 9})
+    assert other.written_since(other.writes()) == (other.writes(), set())
+    other.close()
+
+
+def test_who_takes_the_lock_learns_the_same(path: Path, lock: FileLock) -> None:
+    """The holder reads what was written before it, not what it writes."""
+    other = FileLock(path)
+    seen = written(lock, 7)
+
+    other.acquire(30)
+
+    assert other.written_before(seen) == {7}
+    assert other.written_before(other.count) == set()
+    other.release(settled=True)
+    other.close()
+
+
+def test_a_write_that_names_no_space_may_be_anywhere(lock: FileLock) -> None:
+    """So may all that a longer file would have named, and what follows a count that is not known."""
+    any_space = written(lock, 0)
+    known = written(lock, 7)
+    assert lock.written_since(any_space)[1] is None
+    assert lock.written_since(known)[1] == {7}
+    assert lock.written_since(-1)[1] is None
+
+    for _ in range(SPACES_MAX):
+        written(lock, 8)
+
+    assert lock.written_since(known)[1] is None
+    assert lock.written_since(known + 1)[1] == {8}
+
+
+@pytest.mark.parametrize("at", [20, 24, 80])
+def test_a_file_that_was_read_while_it_was_written_names_no_space(
+    path: Path, lock: FileLock, at: int
+) -> None:
+    """The first part is then from one release and the rest from another: the two counts differ, or it is cut off."""
+    seen = written(lock, 7)
+    old = path.read_bytes()
+    written(lock, 8)
+    new = path.read_bytes()
+    assert lock.written_since(seen)[1] == {7, 8}
+
+    path.write_bytes(new[:at] + old[at:])
+    mixed = lock.written_since(seen)[1]
+    path.write_bytes(old[:at] + new[at:])
+    mixed_otherwise = lock.written_since(seen)[1]
+    path.write_bytes(new[:at])
+
+    assert (mixed, mixed_otherwise) == (None, None)
+    assert lock.written_since(seen)[1] is None
+
+
+def test_after_a_file_of_another_form_no_space_is_known(path: Path, lock: FileLock) -> None:
+    """What was written before is not named by the next release either."""
+    path.write_bytes(b" " * 12 + (5).to_bytes(8))
+
+    count = written(lock, 7)
+
+    assert count == 5
+    assert lock.written_since(5) == (6, {7})
+    assert lock.written_since(4) == (6, None)

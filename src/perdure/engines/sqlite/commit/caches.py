@@ -375,9 +375,9 @@ class Recent:
             change, turns = self._change, self._turns  # first: later writes may be missed
             turn, writes = turns, -1
             if not (self._has_begun and self._lock.is_held):
-                turn, writes = None, self._lock.writes()
-                if writes > self._writes >= 0 and self._row is not None:
-                    self._catch_up(self._row, writes)
+                turn, (writes, spaces) = None, self._lock.written_since(self._writes)
+                if writes > self._writes >= 0:
+                    self._catch_up(writes, spaces)
                     change = self._change
                 if writes < 0 or writes != self._writes:
                     break
@@ -482,13 +482,20 @@ class Recent:
             self._drop_all()
             self._seen = {}
 
-    def _catch_up(self, row: int, writes: int) -> None:
-        """Drop what others have changed since that row; there were so many writes before this reads."""
-        turns = self._turns  # first: who takes the lock after this is noticed below
-        if self._lock.is_held:
+    def _catch_up(self, writes: int, spaces: set[int] | None) -> None:
+        """Drop what others have changed since the last count; there were so many writes before this reads.
+
+        `spaces` are the ones that they wrote to, as the lock file has it; None: their rows are read to know.
+        """
+        turns, row = self._turns, self._row  # first: who takes the lock after this is noticed below
+        if self._lock.is_held or (spaces is None and row is None):
             return
+        newest, generation, names = row, self._generation, self._names_known(spaces)
         try:
-            generation, newest, names = self._read(lambda db: self._written_since(db, row))
+            if names is None and spaces is not None:
+                names = self._read(lambda db: self._named(db, spaces))
+            elif row is not None and names is None:
+                generation, newest, names = self._read(lambda db: self._written_since(db, row))
         except PerdureError:
             return  # what cannot be found out is read again
         with self._mutex:
@@ -505,12 +512,20 @@ class Recent:
         generation, newest = self._rows.refresh(db), self._rows.index.catch_up(db)
         return generation, newest, self._names_from(db, row + 1)
 
+    def _names_known(self, spaces: set[int] | None) -> set[str] | None:
+        """Return the names of spaces without reading the database; None if it has to be read."""
+        names = self._names
+        return {names[each] for each in spaces} if spaces is not None and spaces <= names.keys() else None
+
     def _names_from(self, db: Database, row: int) -> set[str] | None:
-        numbers, names = self._rows.index.spaces_from(row), self._names
-        if numbers is None:
-            return None
+        numbers = self._rows.index.spaces_from(row)
+        return None if numbers is None else self._named(db, numbers)
+
+    def _named(self, db: Database, numbers: set[int]) -> set[str]:
+        """Return the names of the spaces that have these numbers."""
+        names = self._names
         if len(names) > _HELD_MAX:
-            names.clear()
+            self._names = names = {}  # another thread may use the old ones
         for number in numbers:
             if number not in names:
                 names[number] = str(db.execute("SELECT name FROM spaces WHERE id=?", (number,)).get)
@@ -531,9 +546,13 @@ class Recent:
             self._turns += 1
             if writes != self._writes or writes < 0 or len(self._seen) > _HELD_MAX:
                 self._drop_all()
-                is_behind = writes > self._writes >= 0 and self._row is not None
-                self._hidden = self._seen if is_behind else {}
-                self._seen, self._writes = {}, writes
+                is_behind = writes > self._writes >= 0
+                names = self._names_known(self._lock.written_before(self._writes)) if is_behind else None
+                if names is None:
+                    self._hidden, self._seen = self._seen if is_behind else {}, {}
+                else:
+                    self._seen = self._unchanged(self._seen, self._generation, names)
+                self._writes = writes
             self._has_begun = True
 
     def show(self, db: Database, generation: object) -> None:
@@ -544,9 +563,10 @@ class Recent:
 
     def unknow(self, write: Write) -> None:
         """Drop what this write changes, before it becomes true."""
-        space, changed = write.space, list[Question]()
+        space = write.space
+        changed: list[Question] = []  # not `list[Question]()`, which costs as much as all else here
         for move in write.moves:
-            changed.append(HeadOf(space, move.timeline))
+            changed.append(HeadOf(space, move.timeline))  # noqa: PERF401 (a comprehension is a call of its own)
         if write.cells:
             changed += [CellOf(space, cell.name) for cell in write.cells]
         if write.entries:
@@ -554,9 +574,11 @@ class Recent:
         with self._mutex:
             self._change = self._change_of[space] = self._next_change()  # first
             self._dropped.update(changed)
-            seen = self._seen  # not before: a reader may have emptied it to make room, and noted one of these
+            pop = (
+                self._seen.pop
+            )  # not before: a reader may have emptied it to make room, and noted one of these
             for each in changed:
-                seen.pop(each, None)
+                pop(each, None)
 
     def know(self, write: Write, holds: Sequence[Hold], receipt: Receipt) -> None:
         """Take in what this write has changed."""

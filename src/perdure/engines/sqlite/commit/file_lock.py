@@ -6,8 +6,12 @@ lock, so a killed holder leaves nothing to clean up.
 
 The file has the holder's pid, and is empty of one while everything is settled.  So a process that finds a pid there,
 and the lock free, follows a holder that died or was left in doubt: what that one was writing may be half there, and may
-come back.  After the pid the file has a count: how often the lock was released with everything settled.  A process that
-reads the same count again knows that no process has written in between.
+come back.  After the pid the file has a count that grows whenever the lock is released with everything settled.  A
+process that reads the same count again knows that no process has written in between.
+
+The count grows by the number of spaces that were written to, and the numbers of the last of these follow it.  So a
+process that reads a higher count knows what is new without asking the database.  At the end is the count again: a
+process that reads while another one writes finds two counts that differ, and asks.
 
 Only this file is opened here: closing any other descriptor of the database would drop SQLite's own locks on it.
 """
@@ -18,18 +22,24 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
+from struct import unpack_from
 
 from perdure.engines.sqlite.file_system import open_file
 from perdure.errors import Unavailable
 
-__all__ = ["FileLock"]
+__all__ = ["SPACES_MAX", "SPACE_MAX", "FileLock"]
 
 _flock, _TAKE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB
 _pread, _fstat, _number = os.pread, os.fstat, int.from_bytes  # read once: the count is read before every read
 _NO_HOLDER = b" " * 12
 _SETTLED = (_NO_HOLDER, b"")
-_PID_BYTES, _BYTES = 12, 20  # of the pid, and with the number behind it
+_PID_BYTES, _COUNTED_BYTES = 12, 20  # of the pid, and with the count behind it
+SPACES_MAX, SPACE_MAX, _SPACE_BYTES = 15, 0xFFFF_FFFF, 4  # how many spaces follow, the newest first; 0: any
+_UNKNOWN = bytes(SPACES_MAX * _SPACE_BYTES)
+_SPACES_END = _COUNTED_BYTES + len(_UNKNOWN)
+_BYTES = _SPACES_END + _COUNTED_BYTES - _PID_BYTES  # with the count again
 # A process that goes on writing has warm caches and reads nothing again, while to wake the next one at every
 # write costs as much as the write.  So a process that arrives in between naps first, and then queues in the kernel.
 _NAPS_SECONDS = (0.0005, 0.001, 0.002, 0.004)
@@ -46,6 +56,7 @@ class FileLock:
         self._mine = b"%-12d" % os.getpid()
         self.count = 0  # the count that the file had when the lock was taken, or was given when it was released; -1: not known
         self.is_held = False  # by this process, for certain
+        self._written = b""  # what the file had when the lock was taken
         self._waiter = _Waiter(path, mode)
 
     def acquire(self, seconds: float) -> bool:
@@ -64,15 +75,23 @@ class FileLock:
         except OSError:
             _flock(file, fcntl.LOCK_UN)
             raise
-        self.count, self.is_held = int.from_bytes(content[_PID_BYTES:], "big"), True
+        self._written = content
+        self.count, self.is_held = _number(content[_PID_BYTES:_COUNTED_BYTES], "big"), True
         return content[:_PID_BYTES] not in _SETTLED
 
-    def release(self, *, settled: bool) -> None:
-        """Let go of the lock; if not `settled`, the next holder learns that something is unsettled."""
-        count, self.count = self.count + 1, -1
+    def release(self, *, settled: bool, spaces: Collection[int] = (0,)) -> None:
+        """Let go of the lock; if not `settled`, the next holder learns that something is unsettled.
+
+        `spaces` are the numbers of all that were written to, a few; 0: any may have been.
+        """
+        new = len(spaces)
+        count, self.count = self.count + new, -1
         if settled:
+            number = count.to_bytes(_COUNTED_BYTES - _PID_BYTES, "big")
+            written = b"".join([each.to_bytes(_SPACE_BYTES, "big") for each in spaces])
+            written += _spaces_in(self._written)
             try:
-                os.pwrite(self._file, _NO_HOLDER + count.to_bytes(_BYTES - _PID_BYTES, "big"), 0)
+                os.pwrite(self._file, _NO_HOLDER + number + written[: len(_UNKNOWN)] + number, 0)
                 self.count = count
             except OSError:
                 pass  # then the next holder settles once more than needed
@@ -83,12 +102,29 @@ class FileLock:
         """Return the count that the file has now; -1 while a process holds the lock, or has left something unsettled."""
         file = self._file
         try:
-            content = _pread(file, _BYTES, 0)
+            content = _pread(file, _COUNTED_BYTES, 0)
             if not _fstat(file).st_nlink:
                 return -1  # it was removed, and other processes count in another one
         except OSError:
             return -1
         return _number(content[_PID_BYTES:], "big") if not content or content.startswith(_NO_HOLDER) else -1
+
+    def written_since(self, count: int) -> tuple[int, set[int] | None]:
+        """Return what `writes` returns, and the numbers of the spaces that were written to since that count; None: any."""
+        file = self._file
+        try:
+            content = _pread(file, _BYTES, 0)
+            if not _fstat(file).st_nlink:
+                return -1, None
+        except OSError:
+            return -1, None
+        if content and not content.startswith(_NO_HOLDER):
+            return -1, None
+        return _number(content[_PID_BYTES:_COUNTED_BYTES], "big"), _spaces_since(content, count)
+
+    def written_before(self, count: int) -> set[int] | None:
+        """While the lock is held: return the spaces that were written to between that count and this holder; None: any."""
+        return _spaces_since(self._written, count)
 
     def is_removed(self) -> bool:
         """True if the file has no name any more: other processes lock and count in another one."""
@@ -136,6 +172,21 @@ class FileLock:
 
     def _holder(self) -> str:
         return os.pread(self._file, _PID_BYTES, 0).decode(errors="replace").strip()
+
+
+def _spaces_in(content: bytes) -> bytes:
+    """Return the spaces that the file names; those of a file that was read while it was written are not known."""
+    is_whole = content[_SPACES_END:_BYTES] == content[_PID_BYTES:_COUNTED_BYTES] != b""
+    return content[_COUNTED_BYTES:_SPACES_END] if is_whole else _UNKNOWN
+
+
+def _spaces_since(content: bytes, count: int) -> set[int] | None:
+    """Return the spaces that were written to since that count; None if the file does not have all of them."""
+    new = _number(content[_PID_BYTES:_COUNTED_BYTES], "big") - count
+    if count < 0 or not 0 <= new <= SPACES_MAX:
+        return None
+    found = set(unpack_from(f">{new}I", _spaces_in(content)))
+    return None if 0 in found else found
 
 
 def _taken(file: int) -> bool:

@@ -16,7 +16,7 @@ inside `finally`.  So the steps that must happen at the end of a write can run a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock, get_ident
@@ -30,7 +30,7 @@ from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, CellsDiffer, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
-from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.commit.file_lock import SPACE_MAX, SPACES_MAX, FileLock
 from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
 from perdure.engines.sqlite.connections import BUSY_MS, Connections
@@ -117,6 +117,7 @@ def surely(work: Callable[[_T], None], given: _T) -> None:
 _CHECKPOINT_EVERY_PAGES = 256
 _READERS_MS = 250  # that a checkpoint waits for them, while others wait for it
 _GROUP_MAX = 64
+_ANY = (0,)  # space
 
 
 class WriteGroup:
@@ -155,6 +156,7 @@ class WriteGroup:
         self._erases = False  # the log has bytes of content that was forgotten
         self._in_doubt = False
         self._has_written = False
+        self._written: Collection[int] = _ANY  # the spaces, since the lock was taken
         self.counters = EngineCounters(FAILURES)
         self._connect(connections.writer)
 
@@ -277,9 +279,8 @@ class WriteGroup:
 
     def _gather(self, ticket: QueuedWrite) -> None:
         """Take the writes in the queue into the group of the leader."""
-        others = ticket.others = list[
-            QueuedWrite
-        ]()  # first: after an interruption `dismiss` finds them there
+        others: list[QueuedWrite] = []
+        ticket.others = others  # first: after an interruption `dismiss` finds them there
         with self._mutex:
             while self._queue and self._queue[0].write is not None and len(others) < _GROUP_MAX - 1:
                 others.append(self._queue[0])
@@ -380,7 +381,8 @@ class WriteGroup:
         except OSError as error:
             raise translated(error, left, self._place) from error
         row: int | None = None
-        lock, index = self._file_lock, self._rows.index
+        lock, index, is_settled = self._file_lock, self._rows.index, not self._in_doubt
+        self._written = _ANY
         try:
             # A holder that died may have written without counting, and others count in another file if this one was removed.
             files = self._connections.files
@@ -394,7 +396,8 @@ class WriteGroup:
             row = index.last_row  # before others can write
             return done
         finally:
-            lock.release(settled=not self._in_doubt)
+            # What the holder before has left may be true by now, in any space.
+            lock.release(settled=not self._in_doubt, spaces=self._written if is_settled else _ANY)
             self._recent.end(lock.count, row, self._generation)
 
     def _commit_one(self, group: Sequence[QueuedWrite]) -> int:
@@ -427,6 +430,8 @@ class WriteGroup:
         except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
             return self._fail_commit(error, group)
         self._has_written = True
+        if row.space <= SPACE_MAX:
+            self._written = (row.space,)
         recent.know(write, applied.holds, applied.receipt)
         ticket.applied = applied
         ticket.is_settled = True
@@ -473,6 +478,9 @@ class WriteGroup:
         except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
             return self._fail_commit(error, group)
         self._has_written = True
+        spaces = {each.applied.space or 0 for each in group if each.applied is not None}
+        if 0 < len(spaces) <= SPACES_MAX and max(spaces) <= SPACE_MAX:
+            self._written = spaces
         for ticket in group:
             applied, write = ticket.applied, ticket.write
             if applied is not None and write is not None and applied.space is not None:
