@@ -306,7 +306,9 @@ class Router:
         """Route to `routes`; None: to all that were declared."""
         self.routes = tuple(_routes if routes is None else routes)
         methods = {each.method for each in self.routes}
-        self._tables = {method: _Table([r for r in self.routes if r.method == method]) for method in methods}
+        self._tables = {
+            method: _MethodRoutes([r for r in self.routes if r.method == method]) for method in methods
+        }
 
     def find(self, method: str, path: str) -> tuple[HttpRoute, dict[str, str]]:
         """Return the route of a percent-encoded path, and its names; raises `HttpProblem`."""
@@ -326,7 +328,7 @@ class Router:
         raise HttpProblem(404, "address_not_found", "the server has no resource at this address.")
 
 
-class _Table:
+class _MethodRoutes:
     """The routes of one method as one pattern, which has a group for each name and an empty one at the end of each path."""
 
     def __init__(self, routes: Sequence[HttpRoute]) -> None:
