@@ -36,10 +36,10 @@ imports: $(dev)
 workers = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 pytest: $(dev)
-	$(python) -m pytest -n $(workers) --dist worksteal
+	$(python) -m pytest -n $(workers)
 
 deep: $(dev)
-	PERDURE_DEEP=1 $(python) -m pytest -n $(workers) --dist worksteal --timeout 7200
+	PERDURE_DEEP=1 $(python) -m pytest -n $(workers) --timeout 7200
 
 # A replicated cluster on this machine, in an environment of its own.  As root its servers run as `nobody`, who must be
 # able to run this Python and to read this directory: make cluster PYTHON=/usr/bin/python3

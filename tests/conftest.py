@@ -21,6 +21,8 @@ from tests import selection
 from tests.engines.postgres.server import MISSING, OLDER, Server, ServerNotStarted, shared_server
 from tests.engines.postgres.stores import SERVER
 
+pytest_plugins = ["tests.parallel"]
+
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=20)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")

@@ -32,7 +32,7 @@ from tests.store.copies import content
 from tests.surfaces import paying
 
 WRITES = 60  # about as many as the copy of the source makes
-STEP = sized(24, 1)
+STEP = sized(36, 1)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from perdure.model.limits import Limits
 from perdure.model.lists import build
 from perdure.model.patch import Edit, Patch, Stored
 from tests.coded import raises
+from tests.crash.campaign import sized
 from tests.history.hand import Hand, damage, value_at
 
 DAY = 24 * 60 * 60 * 1_000_000
@@ -104,8 +105,8 @@ class TestCost:
         ("act", "factor"), [("append", 1.5), ("put", 1.5), ("set in the middle", 3), ("unset the first", 3)]
     )
     def test_it_is_what_was_changed_and_not_how_long_the_list_is(self, act: str, factor: float) -> None:
-        """A list a hundred times as long costs one object more, and a node, which has at most 5 KB."""
-        few, many = self.cost(200, act), self.cost(20_000, act)
+        """A list many times as long costs one object more, and a node, which has at most 5 KB."""
+        few, many = self.cost(200, act), self.cost(sized(4_000, 20_000), act)
 
         assert many[0] <= few[0] + 2
         assert many[1] < factor * few[1]
@@ -128,7 +129,7 @@ class TestCost:
         """The nodes of the map and of the list on the way to the last piece, however many there are."""
         engine = Counting()
         hand = Hand(engine, limits=Limits(write_bytes_max=2**30))
-        hand.write({"/m": messages(20_000, size=100)})
+        hand.write({"/m": messages(sized(5_000, 20_000), size=100)})
         engine.read = 0
 
         hand.write(edit=[("/m", "append", (), "more")])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from perdure.errors import Unavailable
 from perdure.memory import write
 from perdure.model.event import MemoryWritten
 from perdure.store.plumbing import outbox
+from tests.forked import commands
 from tests.memory.remembering import look, note, remembering, texts
 
 KILLED = """
@@ -40,7 +39,7 @@ def left(store: Store) -> int:
 def test_a_process_killed_between_the_two_writes_loses_nothing(tmp_path: Path) -> None:
     """The thread's commit is durable, the memory's is not: the next open finishes it, once."""
     path = tmp_path / "agents.db"
-    child = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=1_700)
+    child = commands().run(["-c", KILLED, str(path)])
     assert child.returncode == -signal.SIGKILL
 
     with perdure.open(path, read_only=True) as before:
@@ -148,10 +147,10 @@ with perdure.open(sys.argv[1]) as store:
     else:
         store.resume(agent)
 """
-    run = [sys.executable, "-c", script, str(path)]
-    assert subprocess.run([*run, "die"], check=False, timeout=1_700).returncode != 0
+    run = ["-c", script, str(path)]
+    assert commands().run([*run, "die"]).returncode != 0
 
-    subprocess.run([*run, "on"], check=True, timeout=1_700)
+    commands().run([*run, "on"], check=True)
 
     with perdure.open(path) as store:
         done = {call.id for call in store.thread("t1").calls() if call.state == "succeeded"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,16 @@ def backend(provider: str, **options: Any) -> Backend:
     )
 
 
+@cache
+def hello(provider: str) -> list[ModelEvent]:
+    """What it streams when it is greeted."""
+    return ask(backend(provider), question("Say hello."))
+
+
 @pytest.mark.parametrize("provider", FORMATS)
 def test_it_streams_text_and_counts_tokens(provider: str) -> None:
     """Pieces come one by one, and together they are the message."""
-    events = ask(backend(provider), question("Say hello."))
+    events = hello(provider)
 
     last = finished(events)
     pieces = [event.text for event in events if isinstance(event, TextChunk)]
@@ -71,7 +78,7 @@ def test_it_streams_text_and_counts_tokens(provider: str) -> None:
 @pytest.mark.parametrize("provider", FORMATS)
 def test_it_answers_whole_as_it_streams(provider: str) -> None:
     """The same words with the same seed, whichever way."""
-    streamed = finished(ask(backend(provider), question("Say hello.")))
+    streamed = finished(hello(provider))
     whole = finished(ask(backend(provider, stream=False), question("Say hello.")))
 
     assert whole.message.text == streamed.message.text

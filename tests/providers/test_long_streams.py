@@ -10,7 +10,7 @@ import pytest
 from perdure.providers import registry
 from tests.providers.long_streams import SHAPES
 
-LENGTH = 300
+LENGTH = 150
 TIMES_LONGER = 8
 PIECE = 4096
 

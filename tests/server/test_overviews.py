@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from perdure.shapes.conversation import GraphPage, TurnPage
 from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
+from tests.forked import commands
 from tests.server.client import Client, assistant, serving
 
 
@@ -63,7 +62,7 @@ with perdure.open(sys.argv[1]) as store:
 def cut_off(tmp_path: Path) -> Generator[Client]:
     """A client of a store in which a process was killed after its tool had paid."""
     path = tmp_path / "cut.db"
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, capture_output=True)
+    ended = commands().run(["-c", KILLED, str(path)])
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     with perdure.open(path) as store, serving(store) as client:
         yield client

@@ -6,8 +6,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from perdure import Thread
 from perdure.cli.commands.demo import command, langgraph_story, payments, switching
 from perdure.cli.commands.demo.bank import Bank
 from perdure.cli.commands.demo.screen import Stage
-from tests.forked import ForkServer, Subprocess, commands
+from tests.forked import PIPE, ForkedProcess, ForkServer, Subprocess, commands
 from tests.surfaces.shell import Shell
 
 TOLD = [
@@ -247,9 +245,7 @@ def test_the_writer_is_really_killed(empty: Shell) -> None:
     """It writes without end until it is, and every commit that it said is in the store."""
     with perdure.open("k.db") as store:
         store.thread("t", agent="a")
-    with subprocess.Popen(
-        [sys.executable, "-m", command.WRITER, "k.db", "t"], stdout=subprocess.PIPE, text=True
-    ) as writer:
+    with ForkedProcess(commands(), ["-m", command.WRITER, "k.db", "t"], stdout=PIPE) as writer:
         assert writer.stdout is not None
         said = [writer.stdout.readline().strip() for _ in range(5)]
         writer.kill()

@@ -176,7 +176,7 @@ def test_an_id_of_a_listing_can_be_typed_back(odd_shell: Shell, name: str) -> No
     shown = column(odd_shell.ok(*words).out, heading)[: len(whole)]
 
     assert len(shown) == len(whole) > 0
-    each_of = sized(len(whole) // 8 + 1, 1)
+    each_of = sized(len(whole) // 3 + 1, 1)
     for typed, id in list(zip(shown, whole, strict=True))[::each_of]:
         by_part = odd_shell.ok(*(typed if each == "ID" else each for each in shows), "--json").out
         by_whole = odd_shell.ok(*(id if each == "ID" else each for each in shows), "--json").out

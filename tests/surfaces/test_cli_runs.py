@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,9 +18,10 @@ from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
 from perdure.testing import Script, say
+from tests.forked import PIPE, ForkedProcess, commands
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, cut_off, payer
-from tests.surfaces.shell import Shell
+from tests.surfaces.shell import Ended, Shell
 
 
 def run_of(shell: Shell) -> str:
@@ -198,6 +198,15 @@ def test_a_line_with_a_cut_off_run_is_busy(bread: Shell) -> None:
     )
 
 
+def events(ended: Ended) -> list[Any]:
+    """The events of a command, without how long an approval has waited, which grows between two of them."""
+    found = [json.loads(line) for line in ended.out.splitlines()]
+    return [
+        each | {"approval": {**each["approval"], "age_seconds": 0}} if each["approval"] else each
+        for each in found
+    ]
+
+
 def test_what_was_committed_is_followed_from_a_cursor(house: Shell) -> None:
     """Each event once and in order, as JSON one a line."""
     with perdure.open(house.store) as store:
@@ -205,13 +214,10 @@ def test_what_was_committed_is_followed_from_a_cursor(house: Shell) -> None:
         started = next(iter(thread.log()[::-1])).digest
         cursor = f"0.0.{started}"
 
-    lines = [
-        json.loads(line)
-        for line in house.ok("threads", "follow", "house", "--after", cursor, "--json").out.splitlines()
-    ]
-    rest = house.ok("threads", "follow", "house", "--after", lines[2]["cursor"], "--json").out.splitlines()
+    lines = events(house.ok("threads", "follow", "house", "--after", cursor, "--json"))
+    rest = events(house.ok("threads", "follow", "house", "--after", lines[2]["cursor"], "--json"))
 
-    assert [json.loads(line) for line in rest] == lines[3:]
+    assert rest == lines[3:]
     assert {"message.appended", "tool.call.suspended", "committed"} <= {line["type"] for line in lines}
     assert lines[-1]["type"] == "committed"
 
@@ -241,11 +247,9 @@ def test_the_next_run_is_waited_for(house: Shell) -> None:
     with perdure.open(house.store) as store:
         thread = store.thread("house", agent=payer.on(Script(say("Hello."))))
         cursor = list(thread.follow(after=f"0.0.{thread.log()[-1].digest}"))[-1].cursor
+        assert cursor is not None
         words = ["threads", "follow", "house", "--wait", "--json", "--after", cursor]
-        # Whoever runs the tests in the background may have them ignore Ctrl-C.
-        heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-        command = [sys.executable, "-c", f"{heard}; from perdure.cli import main; main({words!r})"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
+        with ForkedProcess(commands(), ["-m", "perdure", *words], stdout=PIPE, stderr=PIPE) as follower:
             assert follower.stdout is not None
             thread.run("Hello?")
             seen = [json.loads(line)["type"] for line in islice(follower.stdout, 6)]
@@ -376,11 +380,9 @@ def test_a_worker_needs_code(shell: Shell) -> None:
 
 def test_a_worker_drains_on_sigterm(shell: Shell) -> None:
     """It ends with what it has begun, and says so; it does not need a second signal."""
-    command = [sys.executable, "-m", "perdure", "work", "--code", CODE, "--store", str(shell.store)]
+    words = ["-m", "perdure", "work", "--code", CODE, "--store", str(shell.store)]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    ) as worker:
+    with ForkedProcess(commands(), words, stdout=PIPE, stderr=PIPE, env=env) as worker:
         assert worker.stdout is not None
         began = worker.stdout.readline()
         worker.send_signal(signal.SIGTERM)

@@ -9,13 +9,16 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cyclopts import App
 from rich.console import Console
 
 import perdure
 from perdure.cli.app import build
 from perdure.cli.command_list import NOUNS, WIDTH_MIN, draw
+from perdure.cli.run import run
 from perdure.testing import Script, say
 
 LISTING = """
@@ -315,3 +318,28 @@ def test_every_module_of_a_run_exists() -> None:
     places = [source.joinpath(*name.split(".")) for name in names]
 
     assert [place for place in places if not (place.is_dir() or place.with_suffix(".py").is_file())] == []
+
+
+@pytest.mark.parametrize(("words", "times"), [((), 1), (("--help",), 3)])
+def test_a_command_reads_its_signature_once(
+    words: tuple[str, ...],
+    times: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes longer than opening a store; control: help, which has a line of usage, reads it again."""
+    read: list[App] = []
+    assemble = App.assemble_argument_collection
+
+    def counted(app: App, **options: Any) -> Any:
+        read.append(app)
+        return assemble(app, **options)
+
+    monkeypatch.setattr(App, "assemble_argument_collection", counted)
+    monkeypatch.chdir(tmp_path)
+    with perdure.open("perdure.db") as store:
+        store.thread("rent", agent="house").put("/title", "Rent")
+
+    assert run(["threads", "log", "rent", *words]) == 0
+
+    assert len(read) == times

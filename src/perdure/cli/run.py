@@ -55,7 +55,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run(app: App, words: Sequence[str]) -> int:
-    load(app, words)
+    if usage.wants_help(
+        words
+    ):  # else nobody reads the usage line, which takes as long to make as the words to parse
+        load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     about = Subject.of(words, bound.arguments)
     while True:

@@ -23,7 +23,7 @@ from perdure.cli.command_list import NOUNS, SPELLINGS
 from perdure.cli.options import EVERYWHERE
 from perdure.model.names import did_you_mean, near, shown_address
 
-__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_json", "wants_log"]
+__all__ = ["explained", "named_store", "tidied", "to_be_named", "wants_help", "wants_json", "wants_log"]
 
 _HELP = ("--help", "-h", "--version")
 _OF_A_THREAD = ("state", "artifacts", "checkpoints")  # what their `ls` lists
@@ -52,6 +52,11 @@ def tidied(words: Sequence[str]) -> list[str]:
 def wants_json(words: Sequence[str]) -> bool:
     """True if `words` ask for JSON, even if they are wrong otherwise."""
     return _has(words, "--json")
+
+
+def wants_help(words: Sequence[str]) -> bool:
+    """True if `words` ask for help."""
+    return _has(words, "--help") or _has(words, "-h")
 
 
 def wants_log(words: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from tests.crash.campaign import SEED, sized
 from tests.crash.tampering.edits import edit
 from tests.crash.tampering.scene import Played, build, is_sound, play
 
-EDITS_MADE = sized(64, 5_000)
+EDITS_MADE = sized(40, 5_000)
 PARTS = sized(4, 8)
 
 

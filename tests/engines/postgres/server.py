@@ -215,7 +215,7 @@ def is_running(pid: int) -> bool:
 @contextmanager
 def shared_server(installed: Path | None = None) -> Generator[Server]:
     """Return one server for all workers of a test run; `installed`: one with other programs than the usual ones."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")
+    run = os.environ.get("PERDURE_TEST_RUN", f"p{os.getpid()}")
     kind = "" if installed is None else f"-{installed.name}"
     with served(Path("/var/tmp") / f"perdure-{run[:12]}{kind}", installed) as server:
         yield server

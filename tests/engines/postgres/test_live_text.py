@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -23,6 +21,7 @@ from perdure.runtime.session.broadcast import Feed
 from perdure.testing import Script, say
 from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import new_url
+from tests.forked import PIPE, ForkedProcess, commands
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres.connections import Connection
@@ -68,11 +67,11 @@ class Runner:
     """A process on another machine: its temporary files are elsewhere, so it shares no spool with this one."""
 
     def __init__(self, url: str, place: Path, words: str, pieces: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RUNNER), url, words, str(pieces)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        self._process = ForkedProcess(
+            commands(),
+            ["-c", textwrap.dedent(RUNNER), url, words, str(pieces)],
+            stdin=PIPE,
+            stdout=PIPE,
             env={**os.environ, "TMPDIR": str(place)},
         )
         self.hear("ready\n")

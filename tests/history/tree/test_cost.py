@@ -12,7 +12,7 @@ from tests.crash.campaign import sized
 from tests.history.tree import maps
 from tests.history.tree.maps import Shelf, entry
 
-LARGE = sized(20_000, 100_000)
+LARGE = sized(8_000, 100_000)
 
 
 def cost_of_puts(resources: Shelf, tree: Tree, paths: list[str]) -> tuple[int, int, int]:

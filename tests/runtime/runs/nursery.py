@@ -6,18 +6,20 @@ be done is a function of a module, called with arguments that can be pickled.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from perdure.errors import NotFound
 from perdure.providers import registry
-from tests.crash.processes import Other, Pipe, running
+from tests.crash.processes import Other, Pipe
 
 __all__ = ["Died", "Nursery", "nursery"]
 
@@ -56,9 +58,21 @@ class Nursery:
 
 @contextmanager
 def nursery() -> Generator[Nursery]:
-    """A nursery that ends with the block."""
-    with running(_bear) as other:
+    """The nursery of this process; an error in the block ends it, and the next block has another one."""
+    other = _other()
+    try:
         yield Nursery(other)
+    except BaseException:
+        _other.cache_clear()
+        other.end()
+        raise
+
+
+@cache
+def _other() -> Other:
+    other = Other(_bear)
+    atexit.register(other.end)
+    return other
 
 
 def _bear(pipe: Pipe) -> None:

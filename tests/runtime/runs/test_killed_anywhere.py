@@ -16,7 +16,7 @@ from tests.runtime.runs.nursery import Died, Nursery, nursery
 from tests.runtime.runs.opened import copy_of_empty
 from tests.runtime.runs.random_lives import Life, live, look
 
-SEEDS = sized(12, 200)
+SEEDS = sized(8, 200)
 DEATHS_MAX = 2  # a call that dies three times has failed
 
 

@@ -19,7 +19,7 @@ from tests.crash.campaign import sized
 
 Read = Callable[[Thread], object]
 
-STRIDE = sized(11, 1)
+STRIDE = sized(19, 1)
 
 
 @pytest.fixture
