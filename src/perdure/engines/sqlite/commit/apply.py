@@ -351,14 +351,12 @@ class Applier:
         if cells:
             seal += self._put_cells(space, write, cells, position)
             revisions = tuple([cell.expected + 1 for cell in write.cells])
-        raw_chain = None if chain is None else bytes.fromhex(chain)
-        sealed, writes = (seal & SEAL_MASK).to_bytes(SEAL_BYTES), end.writes + 1
+        raw_chain, writes = None if chain is None else bytes.fromhex(chain), end.writes + 1
         link = linked(end.link, laid.op[0], laid.op[1], revisions, position, raw_chain, writes)
-        op = (*laid.op, revisions, position, raw_chain, sealed, writes, link)
+        op = (*laid.op, revisions, position, raw_chain, (seal & SEAL_MASK).to_bytes(SEAL_BYTES), writes, link)
         pack = encode_pack(row.items, op, whole=row.whole)
-        self._execute(
-            _ROW_AND_HEAD, (number, *columns, pack, other, space, timeline, moved, moved_digest, number)
-        )
+        head = space, timeline, moved, moved_digest, number
+        self._execute(_ROW_AND_HEAD, (number, *columns, pack, other, *head))
         self._note_row(row, number, columns)
         bases.take(laid.bases)
         holds[timeline] = hold, number, part
