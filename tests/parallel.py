@@ -176,9 +176,12 @@ def _be_worker(session: pytest.Session, base: Any, connection: Connection) -> No
 
 
 def _begin(config: pytest.Config, base: Any) -> None:
-    """Give this process files of its own for what is captured, and a directory."""
+    """Give this process files of its own for what is captured, and a directory.
+
+    The former files stay open: a module that was imported may have kept `sys.stderr` of that time.
+    """
     capture: Any = config.pluginmanager.getplugin("capturemanager")
-    capture.stop_global_capturing()
+    capture._former, capture._global_capturing = capture._global_capturing, None
     capture.start_global_capturing()
     capture.suspend_global_capture()
     base.mkdir(mode=0o700)

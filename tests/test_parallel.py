@@ -14,6 +14,8 @@ import os, signal, sys
 from pathlib import Path
 import pytest
 
+KEPT = sys.stderr
+
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory):
     yield tmp_path_factory.getbasetemp().name
@@ -38,6 +40,9 @@ def test_ends_its_process():
 
 def test_runs_after_it():
     Path("after").touch()
+
+def test_what_was_open_when_it_was_imported_is_open():
+    KEPT.write("still open")
 """
 
 
@@ -62,7 +67,7 @@ def _run(directory: Path, *options: str) -> str:
 def test_each_test_runs_once_and_what_ends_its_process_has_failed(tmp_path: Path) -> None:
     """The worker that was killed is replaced; each worker leaves its fixtures, and reports what was printed."""
     said = _run(tmp_path, "-n", "2")
-    assert "2 failed, 41 passed, 1 skipped" in said
+    assert "2 failed, 42 passed, 1 skipped" in said
     assert "assert (6 * 7) == 41" in said
     assert "printed before" in said
     assert "by name" in said
