@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -18,20 +19,20 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 def test_the_worked_example_starts_where_the_page_says() -> None:
     """The function is in that file, and the test of the example fails before the change."""
     assert "src/perdure/cli/output/formatting.py" in PAGE
-    assert formatting.days("2w") == 14
+    assert formatting.duration("2w") == timedelta(days=14)
     with pytest.raises(errors.Invalid):
-        formatting.days("6m")
+        formatting.duration("2q")
 
 
 def test_the_lines_of_the_worked_example_make_its_test_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page shows the two lines to change; with them, a duration may be in months."""
-    lines = re.findall(r"^ +(_(?:DURATION|DAYS)) = (.*)$", PAGE, re.MULTILINE)
+    """The page shows the lines to change; with them, a duration may be in quarters."""
+    pattern = re.findall(r"^ +_DURATION = (.*)$", PAGE, re.MULTILINE)
+    unit = re.findall(r'^ +_UNITS\["q"\] = (.*)$', PAGE, re.MULTILINE)
 
-    for name, value in lines:
-        monkeypatch.setattr(formatting, name, eval(value, {"re": re}))  # noqa: S307
+    monkeypatch.setattr(formatting, "_DURATION", eval(pattern[0], {"re": re}))  # noqa: S307
+    monkeypatch.setitem(formatting._UNITS, "q", eval(unit[0], {"timedelta": timedelta}))  # noqa: S307
 
-    assert [name for name, _ in lines] == ["_DURATION", "_DAYS"]
-    assert formatting.days("6m") == 180
+    assert formatting.duration("2q") == timedelta(days=182)
 
 
 def test_every_make_target_that_the_page_names_exists() -> None:
