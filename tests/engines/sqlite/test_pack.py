@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perdure
+from perdure.engines.shared_rules import difference
 from perdure.engines.sqlite.format import pack, rows
 from perdure.engines.sqlite.format.pack import (
     Op,
@@ -24,7 +25,6 @@ from perdure.engines.sqlite.format.pack import (
     decode_framed,
     decode_pack,
     deflated,
-    difference,
     encode_pack,
     joined,
     why_of,
