@@ -20,7 +20,7 @@ from tests.crash.tampering.test_moves_of_another_store import exchanged
 
 @perdure.tool(effect="external_write", ask=True)
 def pay(to: str) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     return f"paid {to}"
 
 
