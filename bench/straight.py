@@ -21,7 +21,8 @@ import msgspec
 
 from bench.ours import Face
 from bench.workload import Step, Turn
-from perdure.engines.sqlite.format.pack import PackForm, cut_digests, deflated, difference
+from perdure.engines.shared_rules import difference
+from perdure.engines.sqlite.format.pack import PackForm, cut_digests, deflated
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model import canonical
 from perdure.model.commit import NO_PATCH, Act, Changeset, Commit, MoveRecord

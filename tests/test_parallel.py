@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,22 +47,63 @@ def test_what_was_open_when_it_was_imported_is_open():
 """
 
 
-def _run(directory: Path, *options: str) -> str:
-    (directory / "test_them.py").write_text(TESTS, encoding="utf-8")
+SUBTESTS = """
+def test_some_fail(subtests):
+    for number in range(3):
+        with subtests.test(str(number)):
+            assert number != 1
+"""
+
+ORPHAN = """
+import os, signal
+from pathlib import Path
+
+def test_leaves_a_process_behind():
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    Path("orphan").write_text(str(pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+BAD_TEARDOWN = """
+import pytest
+
+@pytest.fixture(scope="session")
+def opened():
+    yield
+    raise ValueError("it cannot be closed")
+
+def test_opens(opened):
+    pass
+
+def test_fails():
+    assert False
+
+def test_is_not_run(opened):
+    pass
+"""
+
+
+def _run(directory: Path, *options: str, tests: str = TESTS) -> str:
+    (directory / "test_them.py").write_text(tests, encoding="utf-8")
     (directory / "pytest.ini").write_text(
         "[pytest]\naddopts = -p no:xdist -p tests.parallel\n", encoding="utf-8"
     )
-    command = [sys.executable, "-m", "pytest", "-ra", *options]
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done
-    return done.stdout
+    output = directory / "output"  # a file: a process that a test leaves behind would keep a pipe open
+    with output.open("wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-ra", *options],
+            cwd=directory,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=file,
+            stderr=file,
+            check=False,
+        )
+    text = output.read_text(encoding="utf-8")
+    assert done.returncode == 1, text
+    return text
 
 
 def test_each_test_runs_once_and_what_ends_its_process_has_failed(tmp_path: Path) -> None:
@@ -85,3 +127,29 @@ def test_the_first_failure_ends_a_run_that_is_to_stop_there(tmp_path: Path) -> N
     said = _run(tmp_path, "-n", "1", "-x")
     assert "1 failed, 40 passed" in said
     assert not (tmp_path / "after").exists()
+
+
+def test_a_failed_subtest_fails_its_test_in_a_worker_too(tmp_path: Path) -> None:
+    """Workers send the reports of subtests, so a run with workers ends as one without."""
+    for workers in ("0", "1"):
+        said = _run(tmp_path, "-n", workers, tests=SUBTESTS)
+        assert "test_some_fail - contains 1 failed subtest" in said
+        assert "2 failed in" in said
+
+
+def test_a_process_that_a_test_leaves_behind_does_not_hide_that_its_worker_has_ended(tmp_path: Path) -> None:
+    """A process that a worker forked closes the pipe on which the end of the worker is noticed."""
+    try:
+        said = _run(tmp_path, "-n", "1", tests=ORPHAN)
+    finally:
+        os.kill(int((tmp_path / "orphan").read_text(encoding="utf-8")), signal.SIGKILL)
+    assert "this test ended the process that ran it: SIGKILL" in said
+
+
+def test_an_error_in_a_worker_that_is_to_stop_stays_in_it(tmp_path: Path) -> None:
+    """The worker prints it and ends; it does not go on as if it were the process that collected."""
+    said = _run(tmp_path, "-n", "1", "-x", tests=BAD_TEARDOWN)
+    assert "it cannot be closed" in said
+    assert said.count("1 failed, 1 passed") == 1
+    assert "INTERNALERROR" not in said
+    assert said.count("short test summary info") == 1

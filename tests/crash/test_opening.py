@@ -143,7 +143,7 @@ class TestOtherFiles:
             store.thread("trip-42", agent="planner").put("/a", 1)
 
     @pytest.mark.parametrize("left", [0, 1, 99])
-    def test_a_store_that_was_emptied_is_not_begun_anew(self, tmp_path: Path, left: int) -> None:
+    def test_a_store_that_was_emptied_is_refused(self, tmp_path: Path, left: int) -> None:
         """An agent that found an empty store there would do everything again; what is beside it tells."""
         path = tmp_path / "store.db"
         with perdure.open(path) as store:
@@ -156,7 +156,7 @@ class TestOtherFiles:
         assert path.stat().st_size == left
 
         path.unlink()
-        with perdure.open(path) as store:  # control: a store that was removed is begun anew
+        with perdure.open(path) as store:  # control: where a store was removed, a new one is made
             assert list(store.threads()) == []
 
     def test_a_store_that_could_not_be_made_can_be_made_later(

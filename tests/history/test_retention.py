@@ -435,28 +435,18 @@ def test_a_store_on_disk_forgets_and_still_verifies(tmp_path: Path) -> None:
 
 def test_what_was_forgotten_is_in_no_file_while_the_store_is_open(tmp_path: Path) -> None:
     """A server never closes its store, and the write-ahead log has every page as it was."""
-    engine = open_sqlite(tmp_path / "store.db")
-    hand = Hand(engine)
-    hand.write({"/kept": "here"})
-    hand.write({"/secret": "undone and never told"})
-    hand.undo()
-    hand.write({"/kept": "still"})
+    hand = _after_an_undone_secret(tmp_path)
     assert found_in_files(tmp_path, "never told")  # control
 
     carried_out(hand, RetentionPolicy(undone_after_days=1))
 
     assert not found_in_files(tmp_path, "never told")
-    engine.close()
+    hand.engine.close()
 
 
 def test_a_reader_keeps_the_log_only_until_the_next_checkpoint(tmp_path: Path) -> None:
-    """Forgetting succeeds beside somebody who reads an old state; the next time that content goes, so do those bytes."""
-    engine = open_sqlite(tmp_path / "store.db")
-    hand = Hand(engine)
-    hand.write({"/kept": "here"})
-    hand.write({"/secret": "undone and never told"})
-    hand.undo()
-    hand.write({"/kept": "still"})
+    """Forgetting succeeds beside a reader of an old state; the next time that content goes, so do those bytes."""
+    hand = _after_an_undone_secret(tmp_path)
     with reading_beside(tmp_path / "store.db"):
         carried_out(hand, RetentionPolicy(undone_after_days=1))
         assert found_in_files(tmp_path, "never told")
@@ -467,7 +457,16 @@ def test_a_reader_keeps_the_log_only_until_the_next_checkpoint(tmp_path: Path) -
     carried_out(hand, RetentionPolicy(undone_after_days=1))
 
     assert not found_in_files(tmp_path, "never told")
-    engine.close()
+    hand.engine.close()
+
+
+def _after_an_undone_secret(directory: Path) -> Hand:
+    hand = Hand(open_sqlite(directory / "store.db"))
+    hand.write({"/kept": "here"})
+    hand.write({"/secret": "undone and never told"})
+    hand.undo()
+    hand.write({"/kept": "still"})
+    return hand
 
 
 # In processes of their own: to close a file that SQLite has open drops its locks in this one.

@@ -55,9 +55,8 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run(app: App, words: Sequence[str]) -> int:
-    if usage.wants_help(
-        words
-    ):  # else nobody reads the usage line, which takes as long to make as the words to parse
+    # Help alone shows the usage line, which takes as long to make as the words take to parse.
+    if usage.wants_help(words):
         load(app, words)
     does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     about = Subject.of(words, bound.arguments)

@@ -1,7 +1,8 @@
 """Rules that every engine applies in the same way, so that all of them store the same bytes.
 
 Pure functions over the contract's types: how a move is recorded, which place a commit has
-on its line, how the ledger is chained, which ids name a commit, in what two nodes differ.  `EngineCounters` counts what an opening has done.
+on its line, how the ledger is chained, which ids name a commit, in what two nodes differ.  `EngineCounters` counts
+what an opening has done.
 """
 
 from __future__ import annotations

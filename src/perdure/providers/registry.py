@@ -60,9 +60,7 @@ _BACKENDS = {
     "ollama-chat": ("ollama-chat", "ollama"),
     "gemini-interactions": ("gemini-interactions", "google"),
 }
-SCRIPTED = (
-    "script"  # before the colon: the models of `perdure.testing`, for which no installed package is searched
-)
+_SCRIPTED = "script"  # the models of `perdure.testing`, for which no installed package is searched
 
 
 class Target(NamedTuple):
@@ -143,7 +141,7 @@ def _compatible(name: str) -> tuple[str, str] | None:
 
 def _third(name: str) -> tuple[str, str] | None:
     """Return a format of another package, which is also the name of its backend."""
-    if name == SCRIPTED:
+    if name == _SCRIPTED:
         return None
     return (name, name) if name in _MODULES or _entry_points().select(name=name) else None
 

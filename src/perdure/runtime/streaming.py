@@ -262,10 +262,7 @@ class Watching:
 
     def words(self) -> list[Happening]:
         """Return what is new before the next commit; the store is not read, so that an event loop can call this."""
-        if self.watcher is None or self._feed is None or self._pid != os.getpid():
-            return []
-        cursor, run = self.follower.cursor, self._feed.run
-        return [_placed(item, cursor, run) for item in self.watcher.take_live()]
+        return _words(self.watcher, self._feed, self._pid, self.follower.cursor)
 
     @property
     def is_quiet(self) -> bool:
@@ -362,10 +359,7 @@ class Following:
 
     def words(self) -> list[Happening]:
         """Return what the run said before its next commit; the store is not read, so that an event loop can call this."""
-        if self._watcher is None or self._feed is None or self._pid != os.getpid():
-            return []
-        cursor, run = self._follower.cursor, self._feed.run
-        return [_placed(item, cursor, run) for item in self._watcher.take_live()]
+        return _words(self._watcher, self._feed, self._pid, self._follower.cursor)
 
     @property
     def is_quiet(self) -> bool:
@@ -469,6 +463,13 @@ def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
         return cursor_at(space, reader.head_of(space, env.timeline).commit)
     first = space.engine.labelled(space.name, held.run)
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
+
+
+def _words(watcher: Watcher | None, feed: Feed | None, pid: int, cursor: str | None) -> list[Happening]:
+    """Take what a run said before its next commit; nothing where it is not watched, or lives in the process `pid` only."""
+    if watcher is None or feed is None or pid != os.getpid():
+        return []
+    return [_placed(item, cursor, feed.run) for item in watcher.take_live()]
 
 
 def _placed(item: Live, cursor: str | None, run: str | None) -> Live:

@@ -179,7 +179,10 @@ class HttpServer:
         return task
 
     async def in_own_thread(self, work: Callable[[], _T]) -> _T:
-        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for; `keep` it too."""
+        """Do blocking work that may take long, such as a run, on a thread that reads do not wait for.
+
+        Like the work of `keep`, it goes on when its client has left.
+        """
         done = hand_over(self._run_threads, work)
         self._running.add(done)
         done.add_done_callback(self._kept)

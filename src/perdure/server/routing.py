@@ -479,9 +479,8 @@ def root_of(scope: Scope) -> str:
     """Return the path under which clients reach the server, percent-encoded; empty at the root of its host."""
     if not scope.get("root_path"):
         return ""
-    root = "/" + quote(scope.get("root_path", ""), safe="/%").strip(
-        "/"
-    )  # one slash: two would be another host
+    # One slash: two would be another host.
+    root = "/" + quote(scope["root_path"], safe="/%").strip("/")
     return "" if root == "/" else root
 
 

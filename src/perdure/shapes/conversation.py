@@ -370,9 +370,8 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         for hold in thread.timelines():
             if hold.head.commit is not None:
                 heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
-                _collect(
-                    thread, hold.head.commit, commits, limit and limit + 1
-                )  # one more: it shows that there is one
+                # One more than the limit: it shows that there are more.
+                _collect(thread, hold.head.commit, commits, limit and limit + 1)
         after: dict[str, list[LogEntry]] = {}
         for entry in commits.values():
             for parent in entry.parents:

@@ -73,9 +73,8 @@ def context_request(
         return is_policy_native or (maker is not None and same(maker, budget.backend, view.models()))
 
     def derived() -> Checkpoint:
-        from perdure.switching.checkpoint.derive import (
-            derive,
-        )  # its rules are long, and few steps need a checkpoint
+        # Few steps need a checkpoint, and its rules are long.
+        from perdure.switching.checkpoint.derive import derive
 
         ledger = snapshot.now(space) if live else None
         return derive(space, at, to_backend=budget.backend, ledger=ledger, timeline=view.timeline)

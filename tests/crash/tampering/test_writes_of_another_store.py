@@ -20,7 +20,7 @@ from tests.crash.tampering.test_moves_of_another_store import exchanged
 
 @perdure.tool(effect="external_write", ask=True)
 def pay(to: str) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     return f"paid {to}"
 
 
@@ -86,7 +86,7 @@ def test_a_write_of_another_store_is_found_whether_it_has_a_commit_or_not(
 def test_what_a_write_will_answer_cannot_be_edited_with_its_checksum(
     stores: tuple[Path, Path, Path],
 ) -> None:
-    """The intent of a write is bound, so nobody can make its op_id be taken for another write."""
+    """The intent of a write is bound, so an edit cannot make its op_id stand for another write."""
     mine, _, edited = stores
     for row in (*rows_of(mine, with_commit=False), *rows_of(mine, with_commit=True)):
         shutil.copyfile(mine, edited)

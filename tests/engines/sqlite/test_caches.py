@@ -168,7 +168,7 @@ def test_a_group_names_all_spaces_that_it_wrote_to(
 def test_what_a_dead_holder_wrote_is_seen_by_a_third_process(
     path: Path, engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who settles what it left may write elsewhere: the lock file then says that any space may have changed."""
+    """The process that settles what it left may write elsewhere: the lock file then says that any space may have changed."""
     third = SqliteEngine(path)
     third.apply(write("elsewhere", SEAT, space="elsewhere"))
     assert head(engine) == AFTER_MILK

@@ -149,7 +149,7 @@ def test_the_file_names_the_spaces_that_were_written_to(path: Path, lock: FileLo
     other.close()
 
 
-def test_who_takes_the_lock_learns_the_same(path: Path, lock: FileLock) -> None:
+def test_the_next_holder_learns_the_same(path: Path, lock: FileLock) -> None:
     """The holder reads what was written before it, not what it writes."""
     other = FileLock(path)
     seen = written(lock, 7)

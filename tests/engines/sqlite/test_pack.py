@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perdure
+from perdure.engines.shared_rules import difference
 from perdure.engines.sqlite.format import pack, rows
 from perdure.engines.sqlite.format.pack import (
     Op,
@@ -24,7 +25,6 @@ from perdure.engines.sqlite.format.pack import (
     decode_framed,
     decode_pack,
     deflated,
-    difference,
     encode_pack,
     joined,
     why_of,
@@ -104,14 +104,12 @@ def test_objects_of_several_kinds_come_back_in_their_order() -> None:
     ]
 
 
-def test_a_pack_of_the_earlier_layout_is_still_read() -> None:
-    """Its record is compressed as a whole, and the first byte says so."""
+def test_a_pack_that_begins_with_another_byte_is_corrupt() -> None:
+    """The checksum does not cover the first byte, so a reader compares it."""
     plain = encode_pack([(0, PackForm.WHOLE, b"x" * 500)], None)
-    packed = zstd.compress(plain[5:])
 
-    found = decode_pack(b"\x01" + zlib.crc32(packed).to_bytes(4) + packed)
-
-    assert found == decode_pack(plain)
+    with raises(Corrupt, "row_damaged"):
+        decode_pack(b"\x01" + plain[1:])
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,6 @@ class Connections:
         if self.options.vfs is None and not self.options.read_only:
             self.files = StoreFiles(Path(self.options.path))
 
-    def check_files(self) -> bool:
-        """Raise `Unavailable` if a file of the store was deleted or replaced since it was opened; see `StoreFiles.check`."""
-        return self.files is not None and self.files.check()
-
     def take(self) -> Database:
         """Return a connection for reading, which the caller must give back."""
         with self._lock:

@@ -183,8 +183,8 @@ def make_database(path: Path, writes: int) -> None:
     """Make an empty private file for a database, unless there is a file.
 
     One that exists is not even opened: closing it would drop the locks that SQLite has on it in this process.
-    Raises `Corrupt` if it is empty although the lock file counts `writes`: to SQLite that is a new database, and a
-    program that began anew there would do everything again.
+    Raises `Corrupt` if it is empty although the lock file counts `writes`: to SQLite that is a new database, and an
+    agent that found it empty would do everything again.
     """
     try:
         os.close(make_file(path))
@@ -194,7 +194,7 @@ def make_database(path: Path, writes: int) -> None:
             raise Corrupt(
                 f"{path} was a store and is empty now: its content is lost; nothing was opened or written.",
                 code="store_emptied",
-                advice=f"Restore a backup; to begin anew, remove {path.name} and {path.name}-lock.",
+                advice=f"Restore a backup; to start over, remove {path.name} and {path.name}-lock.",
                 path=str(path),
             ) from None
 

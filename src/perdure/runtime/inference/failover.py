@@ -153,10 +153,8 @@ class Failover:
         self, active: ActiveModel, need: _Need, passed: list[str]
     ) -> Iterator[tuple[BackendRef, BackendProfile]]:
         """Yield the backends that could take over, in order; add to `passed` why the others cannot."""
-        from perdure.runtime.inference.switch import (
-            check_taken,
-            found,
-        )  # few runs get here, and it loads much
+        # Few runs get here, and it loads much.
+        from perdure.runtime.inference.switch import check_taken, found
 
         env = self._env
         for reference in self._route.after(active.backend, env.agent.backend, tried=tuple(self._tried)):

@@ -487,7 +487,7 @@ class Recent:
 
         `spaces` are the ones that they wrote to, as the lock file has it; None: their rows are read to know.
         """
-        turns, row = self._turns, self._row  # first: who takes the lock after this is noticed below
+        turns, row = self._turns, self._row  # first: a writer that takes the lock after this is noticed below
         if self._lock.is_held or (spaces is None and row is None):
             return
         newest, generation, names = row, self._generation, self._names_known(spaces)
@@ -574,11 +574,9 @@ class Recent:
         with self._mutex:
             self._change = self._change_of[space] = self._next_change()  # first
             self._dropped.update(changed)
-            pop = (
-                self._seen.pop
-            )  # not before: a reader may have emptied it to make room, and noted one of these
+            seen = self._seen  # not before: a reader may have emptied it to make room, and noted one of these
             for each in changed:
-                pop(each, None)
+                seen.pop(each, None)
 
     def know(self, write: Write, holds: Sequence[Hold], receipt: Receipt) -> None:
         """Take in what this write has changed."""

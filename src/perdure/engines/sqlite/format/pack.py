@@ -25,7 +25,7 @@ import sys
 import zlib
 from binascii import hexlify
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -341,8 +341,7 @@ _ZSTD_FROM_BYTES = (
     512  # of whole objects; nodes and the rest are digests, and bytes that are compressed already
 )
 _UNFRAMED = (*_NODES, KINDS.index(Kind.COMMIT))  # whole objects that are not compressed
-_RAW, _ZSTD = b"\x00", b"\x01"  # `_ZSTD`: compressed as a whole, as packs were written before they had frames
-_HEAD_BYTES = 5  # the form and the checksum
+_MARK, _HEAD_BYTES = b"\x00", 5  # how a pack begins, and with its checksum
 _NEAR_BYTES, _NEAR_BITS, _FAR_BITS = 4_096, 12, 15  # how far back deflate looks; looking far costs a set-up
 
 
@@ -410,7 +409,6 @@ def why_of(item: PackItem) -> str:
     return item.data[32:].decode(errors="replace")
 
 
-_P = TypeVar("_P")
 _pack_decoder = msgspec.msgpack.Decoder(Pack)
 _compressor: list[zstd.ZstdCompressor] = []
 
@@ -429,7 +427,7 @@ def encode_pack(
     """
     record = _framed(items, op, dropped) if whole is None or whole >= _ZSTD_FROM_BYTES else None
     record = _encoder.encode((items, op, dropped)) if record is None else record
-    return _RAW + zlib.crc32(record).to_bytes(4) + record
+    return _MARK + zlib.crc32(record).to_bytes(4) + record
 
 
 def _framed(
@@ -456,13 +454,24 @@ def _framed(
 
 def decode_pack(data: bytes) -> Pack:
     """Return the pack of these bytes, with the objects of its frame; raise `Corrupt` for any damage."""
-    pack = _decoded(_pack_decoder, data)
+    pack = decode_framed(data)
     return unframed(pack) if pack.frame else pack
 
 
 def decode_framed(data: bytes) -> Pack:
-    """Return the pack of these bytes, whose frame is left compressed; raise `Corrupt` for any damage outside it."""
-    return _decoded(_pack_decoder, data)
+    """Return the pack of these bytes, whose frame is left compressed; raise `Corrupt` for any damage outside it.
+
+    The part of it that describes the row's write has no digest, only the checksum.
+    """
+    record = data[_HEAD_BYTES:]
+    if data[:_HEAD_BYTES] != _MARK + zlib.crc32(record).to_bytes(4):
+        raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
+    try:
+        return _pack_decoder.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise damaged(
+            f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
+        ) from error
 
 
 def unframed(pack: Pack) -> Pack:
@@ -485,25 +494,6 @@ def unframed(pack: Pack) -> Pack:
     if start != len(whole):
         raise damaged("a stored row holds more or less than it lists; it was not used.", "row_damaged")
     return Pack(tuple(items), pack.op, pack.dropped)
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[_P], data: bytes) -> _P:
-    """Return the record of a pack.  The part of it that describes the row's write has no digest, only the checksum."""
-    form, packed = data[:1], data[_HEAD_BYTES:]
-    if data[1:_HEAD_BYTES] != zlib.crc32(packed).to_bytes(4) or (form != _RAW and form != _ZSTD):
-        raise damaged("a stored row does not match its checksum; it was not used.", "row_damaged")
-    try:
-        return decoder.decode(packed if form == _RAW else zstd.decompress(packed))
-    except (
-        msgspec.DecodeError,
-        msgspec.ValidationError,
-        zstd.ZstdError,
-        UnicodeDecodeError,
-        TypeError,
-    ) as error:
-        raise damaged(
-            f"a stored row cannot be unpacked ({error}); it was not used.", "row_damaged"
-        ) from error
 
 
 def is_against(item: PackItem) -> bool:

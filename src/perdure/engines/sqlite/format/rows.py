@@ -540,11 +540,6 @@ def damaged_row(row: object) -> Corrupt:
     return damaged(f"row {row} of the log is damaged; it was not used.", "row_damaged", row=row)
 
 
-def digest_at(row: LogRow, at: int, body: bytes) -> Digest:
-    """Return the digest that an item's bytes have."""
-    return digest_of(kind_of(row.pack.items[at]), body)
-
-
 def _plain(row: LogRow, at: int, item: PackItem) -> bytes:
     match item.form:
         case PackForm.WHOLE:

@@ -587,11 +587,8 @@ def _fact(db: Database, rows: Rows, row: LogRow, at: int) -> Fact:
         return Fact(kind, buried_of(item), None, forgotten=why_of(item))
     try:
         found = Object.of(kind, rows.body(db, row, at))
-    except (
-        Corrupt,
-        Forgotten,
-        Unsupported,
-    ) as error:  # a changed letter can look like a name of a newer version
+    # Unsupported: a changed letter can look like a name of a newer version.
+    except (Corrupt, Forgotten, Unsupported) as error:
         return Fact(kind, _wanted(row, prefix), None, fault=error.message)
     wanted = Digest(row.digest.hex()) if item.form == PackForm.COMMIT and row.digest is not None else None
     if found.digest.startswith(prefix) and (wanted is None or wanted == found.digest):
