@@ -28,7 +28,7 @@ TOLD = [
     "ours paid once",
     "started → unknown → succeeded",
     "the repeat guard had not",
-    '+  "amount": 500',
+    '+   "amount": 500',
     "the bank shows the edited amount, once",
     "Decided",
     "milk",

@@ -64,7 +64,7 @@ async def events_of(
             # Words are handed on here; for a commit a worker reads the store.
             for event in watching.words() or await work(lambda: list(watching.news(0))):
                 yield event
-            if watching.is_quiet:
+            while watching.is_quiet:  # the event may be set for words that were read already
                 await _next(news)
         await asyncio.wait((task,))
         await asyncio.sleep(0)  # until the task's callback has run
@@ -86,7 +86,8 @@ async def followed(
             if following.is_quiet:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_WAIT_SECONDS):  # `wait_for` may lose a cancellation
-                        await news.wait()
+                        while following.is_quiet:
+                            await _next(news)
             elif events or following.is_watching:
                 continue
             else:
