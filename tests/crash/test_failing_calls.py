@@ -100,10 +100,10 @@ def faultless(lock: Path) -> dict[str, object]:
         return day.portrait(store)
 
 
-def failing(name: str, *, fewer: int = 1) -> Iterator[Disk]:
-    """A disk for each call that is to fail, or for a share of them, until a day passes without meeting it."""
-    calls, error, times, every = FAULTS[name]
-    every *= fewer
+def failing(name: str, *, every: int | None = None) -> Iterator[Disk]:
+    """A disk for each call that is to fail, or for one of `every`, until a day passes without meeting it."""
+    calls, error, times, usual = FAULTS[name]
+    every = every or usual
     at = SEED % every
     while True:
         disk = Disk(seed=SEED + at)
@@ -140,7 +140,7 @@ def test_whichever_call_fails_the_day_comes_to_the_same(lock: Path, fault: str) 
 def test_a_fault_that_passes_is_got_over_without_reopening(lock: Path, fault: str) -> None:
     """The steps that failed are done again by the same program, which goes on to the end of the day."""
     wanted = faultless(lock)
-    for disk in failing(fault, fewer=sized(2, 1)):
+    for disk in failing(fault):
         life = live(disk, lock, "first")
         disk.heal()
 
@@ -150,7 +150,7 @@ def test_a_fault_that_passes_is_got_over_without_reopening(lock: Path, fault: st
 
 def test_a_full_disk_is_called_full(lock: Path) -> None:
     """A caller that meets ENOSPC reads it in the error, or the error says that the write is in doubt."""
-    for disk in failing("ENOSPC for ever", fewer=1):
+    for disk in failing("ENOSPC for ever"):
         life = live(disk, lock, "first")
 
         for error in life.met:
@@ -172,7 +172,7 @@ def test_control_a_write_acknowledged_before_its_commit_is_lost(
 
     monkeypatch.setattr(SqliteEngine, "apply", hasty)
     lost = 0
-    for disk in failing("EIO for ever", fewer=1):
+    for disk in failing("EIO for ever", every=sized(13, 1)):
         life = live(disk, lock, "first")
         disk.heal()
         lost += is_lost(disk, lock, life)
