@@ -27,11 +27,12 @@ export async function readStream(url: string, take: (sent: Sent) => void, signal
  * Read a stream for as long as it is wanted, again and again.  A tab that is not in view lets its connection go, and goes
  * on after the last durable event when it is: a browser has six connections to a server, for all its tabs.
  */
-export function follow(url: string, take: (sent: Sent) => void, state: (open: boolean, problem?: Problem) => void): Following {
+export function follow(url: string, take: (sent: Sent) => void, state: (open: boolean, problem?: Problem, again?: boolean) => void): Following {
   let connection = new AbortController();
   let stopped = false;
   let last: string | null = null;
   let failures = 0;
+  let tries = 0;
   let shown = (): void => {};
 
   async function read(): Promise<boolean> {
@@ -46,7 +47,7 @@ export function follow(url: string, take: (sent: Sent) => void, state: (open: bo
         last,
         () => {
           failures = 0;
-          state(true);
+          state(true, undefined, tries > 1);
         },
       );
       return true;
@@ -70,6 +71,7 @@ export function follow(url: string, take: (sent: Sent) => void, state: (open: bo
         continue;
       }
       connection = new AbortController();
+      tries++;
       try {
         if (!(await read())) return;
       } catch {

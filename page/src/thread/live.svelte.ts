@@ -12,21 +12,19 @@ export class Live {
   open = $state(false);
   #following: Following;
   #timer = 0;
-  #wasOpen = false;
 
   constructor(thread: string, timeline: string, private readonly committed: () => Promise<void>) {
     this.#following = follow(
       threadUrl(thread, 'events', { timeline }),
       ({ data }) => this.#take(data as { type: string } & Record<string, unknown>),
-      (open) => {
+      (open, _, again) => {
         this.open = open;
-        if (open && this.#wasOpen) {
-          // A run that is still alive says so again; what was committed meanwhile is read.
+        if (open && again) {
+          // A run that is still alive says so again; what was committed before this connection is read.
           this.running = false;
           this.text = this.reasoning = '';
           this.#soon(false);
         }
-        this.#wasOpen ||= open;
       },
     );
   }
