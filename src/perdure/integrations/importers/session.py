@@ -14,6 +14,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, cast
 
@@ -41,6 +43,7 @@ __all__ = [
     "no_such_format",
     "read_document",
     "read_lines",
+    "said_at",
     "shortened",
     "thread_id",
 ]
@@ -231,6 +234,18 @@ def as_list(value: object) -> list[Any]:
 def as_text(value: object) -> str | None:
     """Return a text that is not empty, or None."""
     return value if isinstance(value, str) and value else None
+
+
+def said_at(metadata: Json) -> str | None:
+    """Return when an imported message was said, in UTC, from the facts that its importer kept; None if none is known."""
+    for name in FORMATS:
+        facts = as_object(next(iter(as_list(metadata.get(name))), None))
+        at = as_text(facts.get("timestamp")) or as_text(facts.get("created_at"))
+        if at is not None:
+            with suppress(ValueError, OverflowError):
+                said = datetime.fromisoformat(at)
+                return (said if said.tzinfo else said.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    return None
 
 
 def shortened(text: str, bytes_max: int) -> str:

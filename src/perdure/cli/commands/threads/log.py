@@ -9,8 +9,6 @@ to it, lines that have the same parent are joined above it, and a merge opens a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated, ClassVar, cast
 
 from cyclopts import Parameter
@@ -112,18 +110,12 @@ def _day_of(turn: TurnShape) -> str:
 
 
 def _said_at(turn: TurnShape) -> str | None:
-    """Return the time that an importer has kept beside the first message of a turn, in UTC; None if there is none."""
+    """Return when the first message of an imported turn was said, in UTC; None if that is not known."""
     if turn.reason != _IMPORTED or not turn.messages:
         return None
-    metadata = cast("dict[str, object]", (turn.messages[0].message or {}).get("vendorMetadata") or {})
-    for kept in metadata.values():
-        facts: object = next(iter(cast("list[object]", kept)), None) if isinstance(kept, list) else kept
-        if isinstance(facts, dict):
-            given = cast("dict[str, object]", facts)
-            with suppress(ValueError, OverflowError):
-                said = datetime.fromisoformat(str(given.get("timestamp", given.get("created_at"))))
-                return (said if said.tzinfo else said.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
-    return None
+    from perdure.integrations.importers.session import said_at  # most threads have no imported turn
+
+    return said_at(cast("dict[str, object]", (turn.messages[0].message or {}).get("vendorMetadata") or {}))
 
 
 def _ended(turn: TurnShape) -> tuple[Part, ...]:
