@@ -255,6 +255,41 @@ def test_a_restore_that_was_interrupted_goes_on(
     assert [file.name for file in tmp_path.iterdir() if "restoring" in file.name] == []
 
 
+def test_a_restored_store_is_replaced_by_the_same_backup(place: Path, backup: Path) -> None:
+    """The record of the first restore is nothing that the backup lacks; a later write is."""
+    place.unlink()
+    perdure.restore(backup, place)
+
+    report = perdure.restore(backup, place, replace=True)
+
+    assert len(report.set_aside) >= 1
+    assert read(place) == 1
+    with perdure.open(place) as store:
+        store.release()
+        write(store, 2)
+    with raises(Conflict, "target_newer", threads=("t",)):
+        perdure.restore(backup, place, replace=True)
+
+
+def test_a_store_with_a_removed_thread_is_replaced_by_its_backup(place: Path, backup: Path) -> None:
+    """What both have forgotten is alike in both; what the store alone has written is not."""
+    later = place.with_name("later.db")
+    with perdure.open(place) as store:
+        store.thread("scratch", agent="planner").put("/n.json", 5)
+        store.thread("scratch").rm()
+        store.gc(store.gc_plan(perdure.RetentionPolicy(removed_threads=True)))
+        store.backup(later)
+
+    report = perdure.restore(later, place, replace=True)
+
+    assert len(report.set_aside) >= 1
+    assert read(place) == 1
+    with perdure.open(place) as store, pytest.raises(perdure.errors.NotFound):
+        store.thread("scratch")
+    with raises(Conflict, "target_newer"):
+        perdure.restore(backup, place, replace=True)
+
+
 def test_a_damaged_store_is_set_aside_and_kept(place: Path, backup: Path) -> None:
     """Its bytes are still there for a look."""
     place.write_bytes(b"not a store" * 1000)

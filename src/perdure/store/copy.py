@@ -32,7 +32,7 @@ from perdure.engines.contract import (
     Write,
 )
 from perdure.engines.replays import PASSES_MAX, replay_writes, stored_cells, write_pages
-from perdure.errors import Conflict, Corrupt, Invalid, PerdureError
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, PerdureError
 from perdure.history.space import AGENTS, ALIVE, STORE, THREAD, THREADS, Space, label_of, read_record
 from perdure.history.tree import NodeCache
 from perdure.history.verify import Progress, VerifyReport
@@ -255,12 +255,24 @@ def _check_claim(wanted: Cell, there: Cell | None, left: str) -> None:
 
 
 def has_all(source: Engine, target: Engine, space: str) -> bool:
-    """True if the target has every write of the source's space."""
+    """True if the target has every write of the source's space; a forgotten one is there if both have forgotten it."""
     for page in write_pages(source, space, 0):
         questions = [OpOf(space, written.op_id) for written in page[0]]
-        if list(target.answers(questions)) != [written.recorded for written in page[0]]:
+        try:
+            is_there = list(target.answers(questions)) == [written.recorded for written in page[0]]
+        except Forgotten:
+            is_there = all(_recorded(target, each) == _recorded(source, each) for each in questions)
+        if not is_there:
             return False
     return True
+
+
+def _recorded(engine: Engine, question: OpOf) -> object:
+    """Return what an engine has recorded of a write: its intent and receipt, None, or the reason why it was forgotten."""
+    try:
+        return engine.answers([question])[0]
+    except Forgotten as error:
+        return error.why
 
 
 def _thread(source: Engine, thread: str) -> directory.Record:

@@ -157,8 +157,12 @@ def _is_unfinished(present: Engine, source: Engine) -> bool:
 
 
 def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
-    """Raise `Conflict` if a store has any write that the backup lacks; it names the newer threads first."""
-    newer = [space for space in loops.spaces(present) if not has_all(present, source, space)]
+    """Raise `Conflict` if a store has any write that the backup lacks; it names the newer threads first.
+
+    Records of restores do not count: the store that is made has records of its own, and holds what it holds.
+    """
+    spaces = [space for space in loops.spaces(present) if space != COPIES]
+    newer = [space for space in spaces if not has_all(present, source, space)]
     if newer:
         named = [_named(present, space) for space in sorted(newer, key=_by_interest)]
         more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
@@ -186,8 +190,7 @@ def _named(engine: Engine, space: str) -> str:
         return f"memory '{space.removeprefix(MEMORY)}'"
     if space.startswith(AGENTS):
         return f"the map of agent '{space.removeprefix(AGENTS)}'"
-    own = {STORE: "the list of threads", COPIES: "the record of restores and releases"}
-    return own.get(space, f"the records '{space}'")
+    return "the list of threads" if space == STORE else f"the records '{space}'"
 
 
 def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> list[str]:
