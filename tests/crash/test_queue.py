@@ -203,6 +203,13 @@ class TestInOneProcess:
             assert other.answer() == "interrupted"
             assert other.answer() == ["slow", "behind", "later"]
 
+    def test_a_writer_that_is_interrupted_while_its_group_commits_blocks_no_writer(self, path: Path) -> None:
+        """Each of a group wakes the next; one whose thread has left is passed over, and its write is made."""
+        with running(interrupted_in_the_group, str(path)) as other:
+            assert other.answer() == "interrupted"
+            assert sorted(other.answer()) == ["behind", "leads", "slow"]
+            assert other.answer() is True
+
     def test_forgetting_waits_its_turn(self, engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         """Work that has a transaction of its own waits in the same queue."""
         gone = value("gone" * 50)
@@ -224,6 +231,50 @@ class TestInOneProcess:
 
         assert [type(answer) for answer in answers] == [Receipt, Receipt]
         assert freed[0] > 0
+
+
+def interrupted_in_the_group(pipe: Pipe, path: str) -> None:
+    """Another thread commits the main thread's write with its own, and one behind it; meanwhile the main thread is interrupted."""
+    engine = SqliteEngine(Path(path))
+    reached, go_on, done = (Event(), Event()), (Event(), Event()), list[str]()
+    commits = iter(range(2))
+
+    def hold(sql: str) -> None:
+        number = next(commits, None) if sql == "COMMIT" else None
+        if number is not None:
+            reached[number].set()
+            go_on[number].wait(DEADLINE_SECONDS)
+
+    def apply(op_id: str, behind: int) -> None:
+        if op_id != "slow":
+            _until_queued(engine, behind)
+        done.append(engine.apply(write(op_id, value(op_id))).op_id)
+
+    def interrupt() -> None:
+        _until_queued(engine, 3)
+        go_on[0].set()
+        reached[1].wait(DEADLINE_SECONDS)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    spied(engine, before=hold)
+    threads = [Thread(target=apply, args=("slow", 0))]
+    threads[0].start()
+    reached[0].wait(DEADLINE_SECONDS)
+    threads += [Thread(target=apply, args=("leads", 0)), Thread(target=apply, args=("behind", 2))]
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    threads[1].start()
+    _until_queued(engine, 1)
+    for thread in (threads[2], Thread(target=interrupt)):
+        thread.start()
+    try:
+        engine.apply(write("interrupted", value("x")))
+    except KeyboardInterrupt:
+        pipe.send("interrupted")
+    go_on[1].set()
+    for thread in threads:
+        thread.join()
+    pipe.send(done)
+    pipe.send(engine.recorded(SPACE, "interrupted") is not None)
 
 
 def interrupted_in_the_queue(pipe: Pipe, path: str) -> None:
