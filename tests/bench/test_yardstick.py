@@ -1,6 +1,6 @@
 """`make bench` at its smallest: every measure runs, and the table says what was compared with which bar.
 
-Seven measures that take long even so, because they start servers or other processes, run with `PERDURE_DEEP=1`.
+All of them run with `PERDURE_DEEP=1`, and in every run those whose bars depend on the sync.
 """
 
 from __future__ import annotations
@@ -14,13 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.campaign import sized
-
 ROOT = Path(__file__).parents[2]
-SHORT = [
-    *("turns", "growth", "bytes", "loading", "whole", "forks", "puts", "writers", "runs", "one-tool"),
-    *("first-run", "imports", "verify"),
-]
 BARS = {
     "bytes on disk, 5 turns, 5 keys": 1.1,
     "bytes on disk, 5 turns, 10 keys": 1.1,
@@ -98,9 +92,10 @@ def measured(at: Path, *more: str) -> dict[str, dict[str, Any]]:
     return {row["measure"]: row for row in json.loads(done.stdout)}
 
 
+@pytest.mark.deep
 def test_every_measure_runs_and_names_its_bar(tmp_path: Path) -> None:
     """A measure that breaks, or loses its bar, is found here and not by whoever compares."""
-    rows = measured(tmp_path, *sized(["--only", *SHORT], []))
+    rows = measured(tmp_path)
 
     assert all(row.get("why") or row["ours"] is not None or row["baseline"] for row in rows.values())
     assert {name: rows[name]["bar"] for name in BARS} == BARS

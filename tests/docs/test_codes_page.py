@@ -1,8 +1,9 @@
-"""The tables in the reference of errors are what the source says."""
+"""The tables in the reference of errors are what the source says, and codes have one pattern: the subject comes first."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from perdure import errors
 from perdure.cli.hints import COMMANDS
@@ -28,6 +29,19 @@ def test_the_page_lists_every_code_that_the_command_line_has_advice_for() -> Non
     page = PAGE.read_text(encoding="utf-8")
 
     assert [each for each in COMMANDS if f"| `{each}` |" not in page and each not in _CLASS_CODES] == []
+
+
+def test_every_code_begins_with_its_subject() -> None:
+    """`turns_invalid` and not `invalid_turns`, `backend_missing` and not `no_backend`."""
+    assert _turned_round([*COMMANDS, *(each.code for each in codes())]) == []
+
+
+def test_control_of_codes_that_are_turned_round() -> None:
+    """A code that is turned round is found, and a word that only begins alike is not."""
+    assert _turned_round(["turns_invalid", "invalid_turns", "no_backend", "not_json"]) == [
+        "invalid_turns",
+        "no_backend",
+    ]
 
 
 def test_a_code_comes_with_its_class_and_message() -> None:
@@ -80,6 +94,10 @@ raise unreadable("not_json", "it is no JSON")
         made=made,
     ) == {Coded("not_json", "Invalid", "it is no JSON")}
     assert _found('raise unreadable("patch", "it is no JSON")', made=made) == set()
+
+
+def _turned_round(names: Iterable[str]) -> list[str]:
+    return [each for each in names if each.startswith(("invalid_", "no_"))]
 
 
 def _found(text: str, **others: str) -> frozenset[Coded]:

@@ -38,6 +38,7 @@ def build(project: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep
 def test_the_site_has_every_page_and_can_be_searched(project: Path) -> None:
     """Strictly built; the index of the search names a page by its words."""
     built = build(project)
