@@ -235,6 +235,7 @@ class TestInOneProcess:
 
 def interrupted_in_the_group(pipe: Pipe, path: str) -> None:
     """Another thread commits the main thread's write with its own, and one behind it; meanwhile the main thread is interrupted."""
+    group._AWAKE_MAX = 1
     engine = SqliteEngine(Path(path))
     reached, go_on, done = (Event(), Event()), (Event(), Event()), list[str]()
     commits = iter(range(2))

@@ -46,6 +46,7 @@ __all__ = ["WriteGroup", "QueuedWrite"]
 _T = TypeVar("_T")
 
 _INTERRUPTIONS_MAX = 100
+_AWAKE_MAX = 8  # threads of a settled group: fewer would come back one by one, and share fewer commits
 
 
 class QueuedWrite:
@@ -78,34 +79,34 @@ class QueuedWrite:
             with suppress(RuntimeError):  # it is awake
                 self.woken.release()
 
-    def wake_next(self) -> None:
-        """Wake the next of the group whose thread has not left.  Can run again."""
-        ticket = self.after
-        while ticket is not None and ticket.has_left:
-            ticket = ticket.after
-        if ticket is not None:
-            ticket.wake()
-
     @property
     def op_id(self) -> str:
         return "" if self.write is None else self.write.op_id
 
 
 def dismiss(leader: QueuedWrite) -> None:
-    """Settle what is not settled, and wake the first thread that waits; each wakes the next in `_leave`.  Can run again.
+    """Settle what is not settled, and wake the threads that wait: a few here, and each of them the next in `_leave`.
 
-    Only one of them can have the interpreter's lock.  Sixty that are awake ask for it two hundred times a second each,
-    which costs more than a write.
+    Only one thread can have the interpreter's lock.  Sixty that are awake ask for it two hundred times a second each,
+    which costs more than their writes.  Can run again.
     """
-    before = leader
-    for ticket in (leader, *leader.others):
+    others = leader.others
+    for ticket in (leader, *others):
         if not ticket.is_settled:
             ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
             ticket.is_settled = True
-        if ticket is not leader:
-            before.after = ticket  # first: a thread that leaves after this wakes it
-            before = ticket
-    leader.wake_next()
+    for ticket, after in zip(others, others[_AWAKE_MAX:], strict=False):
+        ticket.after = after  # first: a thread that leaves after this wakes it
+    for ticket in others[:_AWAKE_MAX]:
+        wake_first(ticket)
+
+
+def wake_first(ticket: QueuedWrite | None) -> None:
+    """Wake the thread of a settled write; if that thread has left, the one that it would wake."""
+    while ticket is not None and ticket.has_left:
+        ticket = ticket.after
+    if ticket is not None:
+        ticket.wake()
 
 
 def is_under_way(ticket: QueuedWrite, calls: tuple[CodeType, ...]) -> bool:
@@ -307,8 +308,7 @@ class WriteGroup:
     def _leave(self, ticket: QueuedWrite) -> None:
         """Take this write out of the queue, or hand the lead over: no thread waits for it any longer.  Can run again."""
         ticket.has_left = True
-        if ticket.after is not None:
-            ticket.wake_next()
+        wake_first(ticket.after)
         with self._mutex:
             if self._queue and ticket in self._queue:
                 self._queue.remove(ticket)
