@@ -167,6 +167,30 @@ def test_a_follower_gets_every_event_once_and_in_order(drops: bool, monkeypatch:
     assert len(made) >= COMMITS
 
 
+def test_control_a_follower_that_reads_heads_misses_or_repeats_commits() -> None:
+    """It hears of every write, and looks at the head each time; what is between two looks it does not see."""
+    url, seen, begun = new_url(), list[str](), threading.Event()
+    with perdure.open(url) as store, perdure.open(url) as reader:
+        thread = store.thread("trip", agent="planner")
+        thread.put("/n.json", 0)
+        name, engine = thread._space.name, reader._resources.engine
+
+        def follow() -> None:
+            other, standing = reader.thread("trip"), engine.standing(name)
+            begun.set()
+            while other.get("/n.json") != "end":
+                standing = engine.wait({name: standing}, LONG).get(name, standing)
+                seen.append(str(other.head.commit))
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        assert begun.wait(LONG)
+        made = _changed(thread)
+        follower.join(LONG + COMMITS / 20)
+
+    assert seen != made
+
+
 def _cursor(thread: Thread) -> Cursor | None:
     return cursor_at(thread._space, thread.head.commit)
 
