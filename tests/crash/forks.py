@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import traceback
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -16,6 +18,8 @@ from threading import Event, Thread
 from perdure.engines import forks as fork_registry
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.format import pack
+from perdure.engines.sqlite.format.pack import PackForm
 from perdure.errors import PerdureError
 from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.crash.processes import Pipe
@@ -26,6 +30,7 @@ __all__ = [
     "child_writes_after_parent_closed",
     "child_writes_after_parent_died",
     "fork_among_threads",
+    "fork_while_compressing",
     "fork_inside_a_write",
     "upkeep_in_child",
 ]
@@ -183,6 +188,25 @@ def fork_among_threads(pipe: Pipe, path: str, forks: int) -> None:
     for thread in threads:
         thread.join()
     pipe.send((ended, errors, [hold_version(engine, f"parent {number}") for number in range(3)]))
+
+
+def fork_while_compressing(pipe: Pipe, path: str, how: str = "") -> None:
+    """Another thread packs a large write while the process forks; the unprepared child has the compressor of its parent."""
+    engine = SqliteEngine(Path(path))
+    large: list[tuple[object, ...]] = [(0, PackForm.WHOLE, b64encode(os.urandom(4 << 20)))]
+    slow = pack.zstd.ZstdCompressor(level=19)  # seconds for each write, so that it is busy at every fork
+    pack._compressor.append(slow)
+    Thread(target=lambda: [pack.encode_pack(large, None) for _ in range(10**9)], daemon=True).start()
+    time.sleep(0.1)
+
+    def write_in_child() -> None:
+        if how == "unprepared":
+            pack._compressor.append(slow)
+        signal.alarm(1 if how == "unprepared" else 60)
+        engine.apply(write("by the child", value(str(list(range(500))))))
+
+    pipe.send(os.waitstatus_to_exitcode(os.waitpid(forked(write_in_child), 0)[1]))
+    os._exit(0)
 
 
 def hold_version(engine: SqliteEngine, space: str) -> int:

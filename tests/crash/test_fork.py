@@ -7,6 +7,7 @@ So nothing is open while a process forks, and each opens its own afterwards.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -117,6 +118,21 @@ def test_forks_among_busy_threads_disturb_no_thread(path: Path) -> None:
         assert [forks.hold_version(engine, f"parent {number}") for number in range(3)] == versions
         assert [forks.hold_version(engine, f"child {number}") for number in range(FORKS)] == [5] * FORKS
         assert engine._connections.writer.pragma("integrity_check") == "ok"
+
+
+def test_a_child_writes_though_a_thread_of_its_parent_was_compressing(path: Path) -> None:
+    """The compressor has a lock: one that is held while the process forks would stay locked in the child for ever."""
+    with running(forks.fork_while_compressing, str(path)) as process:
+        assert process.answer() == 0
+
+    with looked_at(path) as engine:
+        assert engine.recorded(SPACE, "by the child") is not None
+
+
+def test_control_a_child_with_the_compressor_of_its_parent_hangs(path: Path) -> None:
+    """It waits for a thread that it does not have, until a signal ends it."""
+    with running(forks.fork_while_compressing, str(path), "unprepared") as process:
+        assert process.answer() == -signal.SIGALRM
 
 
 def test_control_a_process_that_forks_with_connections_open_loses_commits(path: Path) -> None:

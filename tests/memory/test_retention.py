@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,27 @@ def test_a_moment_of_memory_that_a_commit_has_read_stays(store: Store, clock: li
         assert [found.id for found in relevant(held, "fjords", sight=read)] == ["n"]
         with pytest.raises(Forgotten):
             relevant(held, "lakes", sight=unread)
+
+
+def test_forgotten_words_are_in_no_file_of_an_open_store(tmp_path: Path, clock: list[int]) -> None:
+    """Neither in the store, nor in its search index, nor in the logs of both."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory = store.memory("ann")
+        memory.add("likes fjords", id="stays")
+        memory.add("likes zeppelins", id="goes")
+        assert texts(store, "zeppelins") == ["likes zeppelins"]
+        control = files_with(tmp_path, b"zeppelin")
+        memory.undo()
+        memory.add("likes lakes")
+        clock[0] += 10 * DAY
+
+        store.gc(store.gc_plan(RetentionPolicy(undone_after_days=1)))
+
+        assert files_with(tmp_path, b"zeppelin") == []
+        assert sorted(texts(store, "likes")) == ["likes fjords", "likes lakes"]
+    assert len(control) == 2, "the store and the index had them"
+
+
+def files_with(directory: Path, word: bytes) -> list[Path]:
+    """The files that have a word in plain."""
+    return [each for each in directory.rglob("*") if each.is_file() and word in each.read_bytes()]

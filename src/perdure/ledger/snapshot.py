@@ -26,6 +26,7 @@ from perdure.history.space import Space, read_record
 from perdure.ledger import calls, tickets
 from perdure.model import canonical
 from perdure.model.call import SETTLED, CallRecord
+from perdure.model.canonical import prepared
 from perdure.model.checkpoint import NOTHING_HAPPENED
 from perdure.model.commit import NO_LEDGER, LedgerRead
 from perdure.model.digest import Digest, Kind, digest_of
@@ -179,7 +180,7 @@ def _later(space: Space, read: LedgerRead) -> _Later:
 
 
 def _ticket(step: Transition) -> Ticket | None:
-    return msgspec.json.decode(step.ticket, type=Ticket) if step.ticket else None
+    return msgspec.json.decode(step.ticket, type=prepared(Ticket)) if step.ticket else None
 
 
 def _as_of(ticket: Ticket, later: _Later) -> Ticket:

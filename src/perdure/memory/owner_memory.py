@@ -179,6 +179,11 @@ class OwnerMemory:
             for entry, body in zip(missing, self.space.nodes([each.value for each in missing]), strict=True):
                 self._remember(entry, decode_version(body))
 
+    def forget_copies(self) -> None:
+        """Drop what is known of the map beside the map itself: the words of items may be there that it has forgotten."""
+        self._known.clear()
+        self.indexing.throw_away()
+
     def _remember(self, entry: Entry, version: Version) -> None:
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()

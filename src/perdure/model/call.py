@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from perdure.model.canonical import prepare
 from perdure.model.digest import Digest
 from perdure.model.effect import Effect, Reach
 
@@ -129,3 +130,6 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def reach(self) -> Reach:
         """Its effect, and whether it is idempotent."""
         return Reach(self.effect, self.idempotent)
+
+
+prepare(CallRecord)

@@ -8,17 +8,25 @@ string.
 `loads` reads JSON text strictly: no key twice in one object, no NaN or Infinity.  `parse` also requires that the
 value can be stored.  Tool arguments, results and vendorMetadata never pass through `encode`: the store keeps the text
 that the vendor sent.
+
+msgspec reads the fields of a type when the type is first decoded, and other threads see the description half made: two
+threads that decode the same type for the first time at once end the process (SIGSEGV).  So a module prepares the types
+that it defines and others decode, while threads that import the module wait for it; and a function that decodes a type
+prepares it first, one thread at a time.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from perdure.errors import Corrupt, Invalid
+from perdure.model.fork_safety import ThreadLock
 
 __all__ = [
     "DEPTH_MAX",
@@ -30,6 +38,8 @@ __all__ = [
     "encode_struct",
     "loads",
     "parse",
+    "prepare",
+    "prepared",
 ]
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -44,6 +54,7 @@ _type: Callable[[object], object] = type
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
+_preparing = ThreadLock()
 
 
 def encode(value: object) -> bytes:
@@ -253,3 +264,29 @@ def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise Invalid(f"{text} is not JSON", code="json_not_finite")
+
+
+# ---- types
+
+
+def prepare(*types: Any) -> None:
+    """Read the fields of types, where their module is imported."""
+    for each in types:
+        msgspec.json.Decoder(each)
+
+
+def prepared(type: _T) -> _T:
+    """Return the type, whose fields were read; one that msgspec cannot decode is returned as it is."""
+    try:
+        _prepare_once(type)
+    except TypeError:  # what annotates it cannot be hashed
+        _prepare_alone(type)
+    return type
+
+
+def _prepare_alone(type: Any) -> None:
+    with _preparing, suppress(Exception):  # what is wrong with a type is raised where it is used
+        msgspec.json.Decoder(type)
+
+
+_prepare_once = lru_cache(maxsize=1_024)(_prepare_alone)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from perdure.model.canonical import prepare
 from perdure.model.digest import Digest
 from perdure.model.message import Role
 from perdure.model.run import Usage
@@ -266,3 +267,6 @@ Event: TypeAlias = (
 )
 
 CATALOGUE: dict[str, type[_Event]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
+
+
+prepare(Event)

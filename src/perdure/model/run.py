@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from perdure.errors import Conflict
+from perdure.model.canonical import prepare
 from perdure.model.digest import Digest
 from perdure.model.effect import Effect
 
@@ -235,3 +236,6 @@ def check_run_step(record: RunRecord, to: RunState) -> None:
             run=record.id,
             state=record.state,
         )
+
+
+prepare(RunRecord, Usage)

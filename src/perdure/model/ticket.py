@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from perdure.model.canonical import prepare
 from perdure.model.digest import Digest
 
 __all__ = ["DECISIONS", "TIMER", "Decision", "OnTimeout", "Resume", "Ticket", "Verdict"]
@@ -80,3 +81,6 @@ class AwaitedChildren(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     children: tuple[ChildRef, ...]
     decided: str | None = None  # the ticket whose decision the tool was given before; None: there is none
+
+
+prepare(Ticket, AwaitedChildren)

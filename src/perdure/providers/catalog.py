@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.errors import Invalid, NotFound
+from perdure.model.canonical import prepared
 from perdure.model.names import did_you_mean
 from perdure.model.run import Usage
 
@@ -334,7 +335,7 @@ def resolve(name: str) -> str | None:
 
 def _decoded(body: bytes, where: str) -> _Data:
     try:
-        return msgspec.json.decode(body, type=_Data)
+        return msgspec.json.decode(body, type=prepared(_Data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid(f"'{where}'", f"this is no catalog of models: {error}") from error
 
@@ -362,7 +363,9 @@ def _laid(data: _Data, under: Catalog | None, where: str) -> Catalog:
 def _over(facts: Facts | None, fields: dict[str, msgspec.Raw], where: str) -> Facts:
     shape: dict[str, Any] = msgspec.to_builtins(facts) if facts else {}
     try:
-        made = msgspec.convert(shape | {key: msgspec.json.decode(raw) for key, raw in fields.items()}, Facts)
+        made = msgspec.convert(
+            shape | {key: msgspec.json.decode(raw) for key, raw in fields.items()}, prepared(Facts)
+        )
     except (msgspec.ValidationError, RecursionError) as error:
         raise _invalid(where, str(error)) from error
     if made.ends is not None and not _DAY.fullmatch(made.ends):

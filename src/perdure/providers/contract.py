@@ -22,6 +22,7 @@ import msgspec
 
 from perdure.errors import Corrupt
 from perdure.model import canonical
+from perdure.model.canonical import prepare, prepared
 from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.model.recipe import Sent
@@ -266,10 +267,13 @@ def encode_losses(losses: Sequence[Loss]) -> bytes:
 def decode_losses(body: bytes) -> tuple[Loss, ...]:
     """Return the report from its stored form; raises `Corrupt` if the bytes hold none."""
     try:
-        return msgspec.json.decode(body, type=tuple[Loss, ...])
+        return msgspec.json.decode(body, type=prepared(tuple[Loss, ...]))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(
             f"a stored report of losses cannot be read: {error}.",
             advice="Run `perdure verify`.",
             code="losses_unreadable",
         ) from error
+
+
+prepare(Loss)

@@ -20,6 +20,7 @@ import msgspec
 
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, NotFound, StaleHead
+from perdure.model.canonical import prepared
 from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -119,7 +120,7 @@ class Keys:
             values = self._store.thread(SERVER).values(_PATH)
         except NotFound:
             return []
-        return [msgspec.convert(value, Key) for value in values.values()]
+        return [msgspec.convert(value, prepared(Key)) for value in values.values()]
 
     def rm(self, name: str, *, by: str | None = None) -> None:
         """Remove a key; it is refused within a second.  Raises `NotFound` if there is none of that name."""

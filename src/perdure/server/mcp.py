@@ -27,6 +27,7 @@ from starlette.responses import Response
 from starlette.types import Message, Scope
 
 from perdure.errors import Invalid
+from perdure.model.canonical import prepared
 from perdure.model.effect import Effect
 from perdure.runtime.tools.mcp import KEY
 from perdure.server.access import Access
@@ -341,7 +342,7 @@ async def _called(
 def _given(tool: _McpTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a client gave, without those that are null; raises `Invalid`."""
     try:
-        found = msgspec.convert(arguments, tool.arguments)
+        found = msgspec.convert(arguments, prepared(tool.arguments))
     except msgspec.ValidationError as error:
         raise Invalid(
             f"the arguments of '{tool.name}' do not fit it: {spelled(str(error))[:300]}; nothing was done.",
@@ -394,9 +395,9 @@ def _query_names(route: HttpRoute) -> set[str]:
 def _converted(route: HttpRoute, query: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if route.query is not None:
-        found["query"] = msgspec.convert(query, route.query)
+        found["query"] = msgspec.convert(query, prepared(route.query))
     if route.body is not None:
-        found["body"] = msgspec.convert(body, route.body)
+        found["body"] = msgspec.convert(body, prepared(route.body))
     return found
 
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope
 
 from perdure.errors import Invalid, NotFound
 from perdure.model import names
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
 from perdure.server.access import Access, Permission
@@ -363,7 +364,7 @@ def read_query(kind: type[BaseQuery], text: str) -> BaseQuery:
     if len(given) != len(pairs):
         raise Invalid("a parameter of the query is given twice; nothing was done.", code="query_invalid")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(given, prepared(kind), strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(
             f"the query is not as it should be: {error}; nothing was done.", code="query_invalid"
@@ -550,7 +551,7 @@ def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:
             415, "media_type_unknown", "the body is not declared as application/json; nothing was done."
         )
     try:
-        return msgspec.json.decode(content or b"{}", type=kind)
+        return msgspec.json.decode(content or b"{}", type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(
             f"the body does not fit this request: {spelled(str(error))[:300]}; nothing was done.",

@@ -20,6 +20,7 @@ from perdure.history.changes.patch_builder import Ops, Touched
 from perdure.history.space import Space, TimelineContext
 from perdure.history.writer import Proposal
 from perdure.model import canonical, names
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN
 from perdure.model.names import shown_address
@@ -179,4 +180,6 @@ def _read(space: Space, value: Digest) -> Definition:
     fields = canonical.decode(space.body(value))
     known = file.Definition.__struct_fields__
     assert isinstance(fields, dict), "a definition is stored as an object"
-    return msgspec.convert({key: each for key, each in fields.items() if key in known}, file.Definition)
+    return msgspec.convert(
+        {key: each for key, each in fields.items() if key in known}, prepared(file.Definition)
+    )

@@ -355,10 +355,15 @@ class Store:
     def gc(self, plan: RetentionPlan) -> list[SpaceRemoval]:
         """Remove what a plan names, and return what was removed of each space.
 
-        Each space is looked at again: what has become open, or was written since the plan, stays.
+        Each space is looked at again: what has become open, or was written since the plan, stays.  Where something of a
+        memory was removed its search index goes too, which has the words; the next search makes it again.
         """
         resources = self._resources
-        return list(retention.carry_out(resources.engine, plan, ids=resources.ids, cache=resources.cache))
+        removed = list(retention.carry_out(resources.engine, plan, ids=resources.ids, cache=resources.cache))
+        for each in removed:
+            if each.count and each.space.startswith(memory_model.MEMORY):
+                resources.memories.of(each.space.removeprefix(memory_model.MEMORY)).forget_copies()
+        return removed
 
     def repair(self) -> dict[str, tuple[str, ...]]:
         """Rebuild what follows from the ledger in every damaged thread; return the rebuilt cells by thread.

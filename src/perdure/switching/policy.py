@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import msgspec
 
 from perdure.errors import Invalid
+from perdure.model.canonical import prepare
 
 __all__ = ["MARKS", "TOPICS", "AfterEffect", "EarlierCalls", "Gate", "Mark", "Policy", "Topic", "Unfinished"]
 
@@ -187,3 +188,6 @@ def _check_choice(field: str, given: object, choices: tuple[str, ...]) -> None:
 
 def _is_seconds(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < float("inf")
+
+
+prepare(Policy)

@@ -20,7 +20,7 @@ from perdure.history.space import Space
 from perdure.history.tree import Entry
 from perdure.model import canonical, lists
 from perdure.model.artifact import check_media_type
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepared
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.lists import Fetch, StoredList
 from perdure.model.patch import JSON_TYPE, Stored
@@ -239,7 +239,7 @@ def typed(path: str, value: Value, type: Any) -> Any:
             "Ask for it without a type, or as what it is.",
         )
     try:
-        return msgspec.convert(value, type)
+        return msgspec.convert(value, prepared(type))
     except msgspec.ValidationError as error:
         raise _other_type(
             path,

@@ -13,6 +13,7 @@ import msgspec
 from perdure.errors import Corrupt, Forgotten, PerdureError, Unavailable
 from perdure.history.space import STORE
 from perdure.model import canonical
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 
 __all__ = [
@@ -105,7 +106,7 @@ def encode_points(points: Mapping[str, VerifiedPoint]) -> bytes:
 def decode_points(body: bytes) -> dict[str, VerifiedPoint]:
     """Return the points of such a file; raises `Corrupt` if it is not one, or not as it was written."""
     try:
-        saved = msgspec.json.decode(body, type=_SavedPoints)
+        saved = msgspec.json.decode(body, type=prepared(_SavedPoints))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(
             f"this is not a file that `perdure verify --save` wrote ({error}); nothing was checked.",

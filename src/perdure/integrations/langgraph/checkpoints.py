@@ -30,7 +30,7 @@ from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError
 from perdure.integrations import foreign_ids
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.transcript import RememberedLists, full_at
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepared
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.fork_safety import ThreadLock
@@ -395,7 +395,7 @@ class GraphThreads(FrameworkThreads):
 def read_record(stored: Any) -> CheckpointRecord:
     """Return the record of a checkpoint; raises `Corrupt` if it is none."""
     try:
-        return msgspec.convert(stored, CheckpointRecord)
+        return msgspec.convert(stored, prepared(CheckpointRecord))
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"{RECORD} is not the record of a checkpoint: {error}; nothing was read.",

@@ -22,7 +22,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from perdure.errors import Corrupt, Invalid
 from perdure.integrations import foreign_ids
 from perdure.model import canonical
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepared
 
 __all__ = [
     "ENTRIES",
@@ -132,7 +132,7 @@ def stored(document: EntryDocument | RecordDocument) -> Json:
 def read_entry(value: object) -> EntryDocument:
     """Return the document of an entry; raises `Corrupt` if it is none."""
     try:
-        return msgspec.convert(value, EntryDocument)
+        return msgspec.convert(value, prepared(EntryDocument))
     except msgspec.ValidationError as error:
         raise _damaged("an entry of pydantic-ai", error) from error
 
@@ -140,7 +140,7 @@ def read_entry(value: object) -> EntryDocument:
 def read_record(value: object) -> RecordDocument:
     """Return the document of a record; raises `Corrupt` if it is none."""
     try:
-        return msgspec.convert(value, RecordDocument)
+        return msgspec.convert(value, prepared(RecordDocument))
     except msgspec.ValidationError as error:
         raise _damaged(RECORD, error) from error
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from perdure.model.canonical import prepared
 from perdure.model.message import Message
 from perdure.providers.wire.fields.vendor_items import items_of
 from perdure.providers.wire.fields.vendor_metadata import keep, kept
@@ -78,7 +79,7 @@ def beside(message: Message, origin: Origin) -> Beside:
     if own is None or not isinstance(told, dict):
         return _EMPTY
     try:
-        found = msgspec.convert(told, Beside)
+        found = msgspec.convert(told, prepared(Beside))
     except (msgspec.ValidationError, UnicodeError):
         return _EMPTY
     if found.blocks != _blocks(message):

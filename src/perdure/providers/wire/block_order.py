@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.model.canonical import prepared
 from perdure.model.message import Message
 
 __all__ = ["Piece", "fits", "layout_of", "shown"]
@@ -51,7 +52,7 @@ def layout_of(facts: Mapping[str, Any] | None, message: Message) -> tuple[Piece,
     if told is None:
         return None
     try:
-        pieces = msgspec.convert(told, tuple[Piece, ...])
+        pieces = msgspec.convert(told, prepared(tuple[Piece, ...]))
     except (msgspec.ValidationError, UnicodeError):
         return None
     counts = (len(message.content), len(message.tool_calls), len(message.tool_results))

@@ -22,7 +22,7 @@ import msgspec
 from perdure.context.limits import ContextLimits
 from perdure.errors import Invalid, PerdureWarning
 from perdure.model import canonical, names
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepare
 from perdure.model.context import ToolSpec
 from perdure.model.names import KERNEL_PREFIXES
 from perdure.model.run import Cost, ParentCall, StopKind, StopReason, Usage
@@ -527,3 +527,6 @@ def _warn(agent: str, one: Tool) -> None:
             ),
             stacklevel=5,
         )
+
+
+prepare(Counters)

@@ -20,7 +20,7 @@ import msgspec
 from perdure.context.limits import ContextLimits
 from perdure.errors import Invalid, PerdureError
 from perdure.model import names
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepared
 from perdure.model.config_text import Document, Place, read_toml, read_yaml, write_yaml
 from perdure.providers import registry
 from perdure.providers.catalog import Catalog
@@ -155,7 +155,7 @@ def read_definition(
     if value.get("apiVersion") not in _GROUPS:
         raise document.wrong(("apiVersion",), f"apiVersion is {API_VERSION}, not {value.get('apiVersion')!r}")
     try:
-        found = msgspec.convert(cast("object", value), _AgentFile)
+        found = msgspec.convert(cast("object", value), prepared(_AgentFile))
     except msgspec.ValidationError as error:
         raise _unfit(document, error) from error
     _check(document, found, models)

@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from perdure.engines import loops
-from perdure.engines.contract import CellWrite, Step, time_of_day
+from perdure.engines.contract import CellWrite, Step
 from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space, agent_after
@@ -160,7 +160,7 @@ class RunFinisher:
         while not self._is_hindered(status):
             at = self._journal.space.clock()
             if status == "waiting" and self.record.decided:
-                fields |= {"due": time_of_day(self._journal.space.engine), "decided": False}
+                fields |= {"due": records.at_once(self._journal.space.engine, self.record), "decided": False}
             elif status != "waiting":
                 fields["due"] = records.due_for_parent(self._journal.space, self.record)
             writes, updated = records.moved(self._run, status, at=at, **fields)

@@ -19,6 +19,7 @@ from contextlib import suppress
 import msgspec
 
 from perdure.context.render.media import brought_in
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Write, time_of_day
 from perdure.engines.loops import Attempts
 from perdure.errors import Conflict, Invalid, Moved, OpReused, PerdureError
@@ -151,20 +152,28 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
 
 
 def _place(space: Space, timeline: str, now: int) -> int:
-    """Return the time of an input that is queued now: after every input that was queued before it."""
+    """Return the time of an input that is queued now: after every input that was queued before it.
+
+    A time far ahead is that of a scheduled input, or of one that was queued before the clock was turned back.
+    """
     prefix = f"{QUEUE}{timeline}:"
-    last = space.engine.cells(
-        space.name,
-        prefix=prefix,
-        before=prefix + records.due_at(now + _SKEW),
-        descending=True,
-        limit=1,
-    )
-    return max([now, *(_time_of(cell) + 1 for cell in last)])
+    for cell in loops.cells(space.engine, space.name, prefix=prefix, descending=True):
+        if _time_of(cell) <= now + _SKEW or not _is_scheduled(space, cell):
+            return max(now, _time_of(cell) + 1)
+    return now
 
 
 def _time_of(cell: Cell) -> int:
     return int(cell.name.partition(":")[2].partition(".")[0])
+
+
+def _run_of(cell: Cell) -> str:
+    return cell.name.partition(":")[2].partition(".")[2]
+
+
+def _is_scheduled(space: Space, cell: Cell) -> bool:
+    found = records.find(space, _run_of(cell))
+    return found is None or found.record.scheduled
 
 
 def queued(space: Space, record: RunRecord) -> QueuedInput | None:
@@ -174,9 +183,12 @@ def queued(space: Space, record: RunRecord) -> QueuedInput | None:
 
 
 def first_on(space: Space, timeline: str) -> str | None:
-    """Return the run whose input is the next on a timeline; None if nothing is queued there."""
-    cells = space.engine.cells(space.name, prefix=f"{QUEUE}{timeline}:", limit=1)
-    return cells[0].name.partition(":")[2].partition(".")[2] if cells else None
+    """Return the run whose input is the next on a timeline; None if nothing is queued there, or only for later."""
+    now = time_of_day(space.engine)
+    for cell in loops.cells(space.engine, space.name, prefix=f"{QUEUE}{timeline}:"):
+        if _time_of(cell) <= now or not _is_scheduled(space, cell):
+            return _run_of(cell)
+    return None
 
 
 def ring(space: Space) -> None:

@@ -248,7 +248,6 @@ def waking(space: Space, ticket: Ticket, line: str) -> tuple[CellWrite, ...]:
     On another timeline than the question's own that is a run which goes on with the call there; it is entered by the
     first decision.  A call that no run made has none.
     """
-    now = time_of_day(space.engine)
     if ticket.run is not None and ticket.timeline == line:
         kept = records.find(space, ticket.run)
         if kept is None:
@@ -260,9 +259,11 @@ def waking(space: Space, ticket: Ticket, line: str) -> tuple[CellWrite, ...]:
             return ()
         kept, cell = continuation_of(space, origin.record, line)
         if kept is None:
-            return continuing(space, origin.record, line, cell, id=space.ids(), due=now)
+            due = records.at_once(space.engine, origin.record)
+            return continuing(space, origin.record, line, cell, id=space.ids(), due=due)
     if kept.record.state == "running":
         return (records.changed(kept, decided=True)[0],)
     if kept.record.state != "waiting":
         return ()
-    return records.moved(kept, "waiting", at=kept.record.at, due=now)[0]
+    due = records.at_once(space.engine, kept.record)
+    return records.moved(kept, "waiting", at=kept.record.at, due=due)[0]

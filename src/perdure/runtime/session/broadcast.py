@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from perdure.history.space import Space
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import renew_in_child
 from perdure.runtime.events import CallProgress, Live, ReasoningDelta, TextDelta
@@ -410,7 +411,7 @@ def _mirror(feed: Feed, lines: list[list[Any]]) -> None:
                 feed.tell(ReasoningDelta(text, message=feed.message))
             case ["call", fields]:
                 with suppress(msgspec.ValidationError):
-                    feed.tell(msgspec.convert(fields, CallProgress))
+                    feed.tell(msgspec.convert(fields, prepared(CallProgress)))
             case ["commit", commit, bool(spoken)]:
                 feed.committed(None if commit is None else Digest(str(commit)), spoken=spoken)
             case _:

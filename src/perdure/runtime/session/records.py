@@ -50,6 +50,7 @@ __all__ = [
     "DueRun",
     "VersionedRun",
     "apply",
+    "at_once",
     "changed",
     "drop_due",
     "due_at",
@@ -209,23 +210,35 @@ def due_runs(
     """Return runs of an agent that a worker has to look at, the earliest first, those after a (name, space).
 
     The first list has those with their records (None: the thread has none) that are due by the store's clock, the
-    second the others.  Costs what it returns.  Raises `Corrupt` if the list is damaged.
+    second the others.  An input that is queued for no time is due whatever the clock says: it may have been turned back.
+    Costs what it returns.  Raises `Corrupt` if the list is damaged.
     """
     cells = loops.listed_or_damaged(engine, prefix=f"{DUE}{agent}:", after=after, limit=limit)
     found = [(DueRun.of(cell), cell) for cell in cells]
-    now = time_of_day(engine)
-    due = [each for each in found if each[0].at <= now]
     try:
         kept: list[RunRecord | DamagedRun | None] = [
-            *_records_of(engine, [(each.space, each.run) for each, _ in due])
+            *_records_of(engine, [(each.space, each.run) for each, _ in found])
         ]
     except Corrupt:
-        kept = [_record_or_damage(engine, each, cell) for each, cell in due]
-    records = [
-        (each, DamagedRun(each.run, cell.error) if isinstance(cell, DamagedCell) else record)
-        for (each, cell), record in zip(due, kept, strict=True)
-    ]
-    return records, [each for each, _ in found[len(due) :]]
+        kept = [_record_or_damage(engine, each, cell) for each, cell in found]
+    now = time_of_day(engine)
+    due: list[tuple[DueRun, RunRecord | DamagedRun | None]] = []
+    others: list[DueRun] = []
+    for (each, cell), record in zip(found, kept, strict=True):
+        if each.at > now and not _is_next_in_line(record):
+            others.append(each)
+        else:
+            due.append((each, DamagedRun(each.run, cell.error) if isinstance(cell, DamagedCell) else record))
+    return due, others
+
+
+def _is_next_in_line(record: RunRecord | DamagedRun | None) -> bool:
+    return isinstance(record, RunRecord) and record.state == "created" and not record.scheduled
+
+
+def at_once(engine: Engine, record: RunRecord) -> int:
+    """Return the due time of a run that a worker has to look at now, also if the clock is turned back before it does."""
+    return min(time_of_day(engine), record.begun_at)
 
 
 def _record_or_damage(engine: Engine, due: DueRun, cell: Cell | DamagedCell) -> RunRecord | DamagedRun | None:
@@ -359,7 +372,7 @@ def due_for_parent(space: Space, record: RunRecord) -> int | None:
         return None
     parent = find(space.beside(record.parent.space, record.parent.thread), record.parent_run)
     waits = parent is not None and parent.record.state == "waiting"
-    return time_of_day(space.engine) if waits else None
+    return at_once(space.engine, record) if waits else None
 
 
 def drop_due(engine: Engine, space: str, record: RunRecord) -> None:

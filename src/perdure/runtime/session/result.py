@@ -21,6 +21,7 @@ from perdure.history import reader
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space, read_record
 from perdure.ledger import calls, decisions, tickets
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
 from perdure.model.head import MAIN
@@ -253,7 +254,7 @@ def decoded(text: str, shape: Any) -> Any:
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```"):
         bare = bare[3:-3].removeprefix("json")
-    return msgspec.json.decode(bare, type=shape)
+    return msgspec.json.decode(bare, type=prepared(shape))
 
 
 class AnswerChecks:

@@ -28,7 +28,7 @@ from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin, 
 import msgspec
 
 from perdure.errors import Invalid
-from perdure.model.canonical import DEPTH_MAX, Json
+from perdure.model.canonical import DEPTH_MAX, Json, prepared
 from perdure.model.text import shortened, well_formed
 from perdure.runtime.tools.call import Call
 
@@ -211,7 +211,7 @@ def _check_hints(name: str, fields: Mapping[str, Any]) -> None:
     for each, hint in fields.items():
         try:
             alone = msgspec.defstruct("Alone", [(each, _described(hint))])
-            msgspec.json.Decoder(alone)
+            msgspec.json.Decoder(prepared(alone))
             msgspec.json.schema(alone, schema_hook=_own_schema({}))
         except (TypeError, NameError) as error:
             reason = str(error).partition("\n")[0].removesuffix(":")
@@ -303,7 +303,7 @@ def _describes_itself(kind: Any) -> bool:
 
 
 def _converted(given: Any, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    return msgspec.convert(given, kind, dec_hook=_validated, str_keys=True)
+    return msgspec.convert(given, prepared(kind), dec_hook=_validated, str_keys=True)
 
 
 def _validated(kind: type, value: object) -> object:

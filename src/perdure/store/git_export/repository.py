@@ -24,6 +24,7 @@ from typing import IO
 import msgspec
 
 from perdure.errors import Conflict, NotFound, PerdureError, Unavailable, Unsupported
+from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.projections.git import BRANCHES, COMMITTER, told_in
 
@@ -295,7 +296,7 @@ class Repository:
 
     def _marker(self) -> _Marker:
         try:
-            return msgspec.json.decode((self.directory / _MARKER).read_bytes(), type=_Marker)
+            return msgspec.json.decode((self.directory / _MARKER).read_bytes(), type=prepared(_Marker))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._conflict(
                 "export_marker_damaged", f"{self.directory / _MARKER} is not what an export writes ({error})"

@@ -6,6 +6,8 @@ between the moment it is compared with the backup and the moment it has its othe
 the backup lacks is left as it is.  Any other is set aside under another name, and so is a write-ahead log whose store
 is gone, which SQLite would else replay into the new file.
 
+The store that is set aside has both names until the new file takes the place of one: a process that opens the path finds
+the old store, a file with two names, which it refuses, or the new store, and never nothing, where it would begin anew.
 A restore that was killed is run again and goes on with the same new file.  On a server there is no file to replace:
 the copy goes into the empty store itself, and refuses any other.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +49,7 @@ __all__ = ["RestoreReport", "restore"]
 _SHOWN = 3  # names of a longer list
 _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
+_ASIDE = ".set-aside-"
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,7 @@ def restore(
         path = registry.file_of(target)
         path = None if path is None else path.resolve()
         if path is not None:
+            _put_back(path)
             _is_sound(source, path, replace=replace)  # refuses now what the last step would refuse
         into, new = _open_new(source, target, path)
         try:
@@ -216,19 +221,43 @@ def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> li
     finally:
         for suffix in _BESIDE:
             Path(f"{new}{suffix}").unlink(missing_ok=True)
+        shutil.rmtree(f"{new}-held", ignore_errors=True)  # marks of a restore that was killed
     return moved
 
 
 def _set_aside(path: Path) -> list[str]:
-    """Rename the files of a store, so that they are a store under another name; return the names."""
-    base = f"{path}.set-aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    """Give the files of a store other names, under which they are a store too; return the names.
+
+    The database keeps its own name as well, which the caller gives to another file.
+    """
+    base = f"{path}{_ASIDE}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     taken = 0
     while any(Path(f"{base}{suffix}").exists() for suffix in _FILES):
         taken += 1
         base = f"{base.partition('~')[0]}~{taken}"
-    moved: list[str] = []
-    for suffix in _FILES:
-        file = Path(f"{path}{suffix}")
-        if file.exists():
-            moved.append(str(file.rename(f"{base}{suffix}")))
-    return moved
+    there = [suffix for suffix in _FILES if Path(f"{path}{suffix}").exists()]
+    for suffix in there:
+        try:
+            os.link(f"{path}{suffix}", f"{base}{suffix}")
+        except OSError:  # a file system without second names: for a moment there is no file at the path
+            os.rename(f"{path}{suffix}", f"{base}{suffix}")
+    for suffix in there[1:] if there[:1] == [""] else there:
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    return [f"{base}{suffix}" for suffix in there]
+
+
+def _put_back(path: Path) -> None:
+    """Let the store at `path` have one name again, if a restore was killed while it had two."""
+    if not _second_names(path):
+        return
+    with registry.write_lock(path):
+        for aside in _second_names(path):  # again: the restore may be under way, and end only now
+            for suffix in _FILES[1:]:
+                if Path(f"{aside}{suffix}").exists():
+                    os.replace(f"{aside}{suffix}", f"{path}{suffix}")
+            aside.unlink()
+
+
+def _second_names(path: Path) -> list[Path]:
+    found = path.parent.glob(f"{path.name}{_ASIDE}*") if path.exists() else ()
+    return [aside for aside in found if aside.samefile(path)]

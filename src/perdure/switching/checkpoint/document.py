@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from perdure.errors import Invalid, NotFound
-from perdure.model.canonical import Json
+from perdure.model.canonical import Json, prepared
 from perdure.model.checkpoint import (
     NO_SUMMARY,
     NO_VALIDATION,
@@ -200,7 +200,7 @@ def read(text: str, *, name: str = "the document") -> Envelope:
     document = read_yaml(text, name=name)
     _check_head(document)
     try:
-        found = msgspec.convert(document.value, _Document)
+        found = msgspec.convert(document.value, prepared(_Document))
     except msgspec.ValidationError as error:
         raise _misshapen(document, str(error)) from error
     return Envelope(

@@ -36,6 +36,7 @@ from perdure.errors import PerdureError
 from perdure.history.ancestry import present
 from perdure.history.space import Space
 from perdure.model import canonical
+from perdure.model.canonical import prepared
 from perdure.model.checkpoint import Checkpoint, Claim, Part, Summary, Told, Validation
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
@@ -189,7 +190,7 @@ def _read(text: str) -> _Answer:
     fenced = _FENCE.match(text)
     try:
         value = canonical.loads(fenced[1] if fenced else text)
-        return msgspec.convert(value, _Answer)
+        return msgspec.convert(value, prepared(_Answer))
     except msgspec.ValidationError as error:
         raise Dropped("it has another shape than was asked for") from error
     except (ValueError, RecursionError) as error:

@@ -33,7 +33,7 @@ from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import SPACE_MAX, SPACES_MAX, FileLock
 from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
-from perdure.engines.sqlite.connections import BUSY_MS, Connections
+from perdure.engines.sqlite.connections import BUSY_MS, Connections, bind_log, mark_in_file
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import cause_of, closed_error, translated
 from perdure.engines.sqlite.format.pack import Bases
@@ -173,6 +173,9 @@ class WriteGroup:
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._erases = False  # the log has bytes of content that was forgotten
+        self._binds_log = connections.options.vfs is None  # the next transaction may be the first of a log
+        self._is_log_new = False  # it is, for certain: this process has moved all of the one before
+        self._bound: tuple[int, int] | None = None  # the marks, in a transaction that binds its log
         self._in_doubt = False
         self._has_written = False
         self._written: Collection[int] = _ANY  # the spaces, since the lock was taken
@@ -448,6 +451,8 @@ class WriteGroup:
             recent.unknow(write)
             self._execute("COMMIT")
             known.version = self._data_version()
+            if self._binds_log:
+                self._end_binding()
         except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
             return self._fail_commit(error, group)
         self._has_written = True
@@ -558,10 +563,27 @@ class WriteGroup:
             self._generation = generation
             self._applier.known.forget()
             self._bases.forget()
+        if self._binds_log:
+            self._bound = bind_log(self._db, self._place, is_new=self._is_log_new)
+
+    def _end_binding(self) -> None:
+        """After COMMIT: let the next transaction bind the log, unless this one has and no other program moved the file's mark."""
+        bound, self._bound = self._bound, None
+        if bound is not None and mark_in_file(self._place) in bound:
+            self._binds_log = self._is_log_new = False
+        else:
+            self._applier.known.version = None  # so that the next transaction catches up
+
+    def _expect_log(self, *, is_new: bool) -> None:
+        """After a checkpoint: let the next transaction bind the log that it is written to."""
+        if self._connections.options.vfs is None:
+            self._binds_log, self._is_log_new, self._applier.known.version = True, is_new, None
 
     def _end(self) -> None:
         self._execute("COMMIT")
         self._applier.known.version = self._data_version()
+        if self._binds_log:
+            self._end_binding()
 
     def _roll_back(self) -> None:
         try:
@@ -573,6 +595,7 @@ class WriteGroup:
 
     def _forget(self) -> None:
         """Drop what was learnt from rows that are no longer there."""
+        self._bound = None
         self._rows.index.reset()
         self._forget_copies()
         self._spaces.clear()
@@ -672,12 +695,16 @@ class WriteGroup:
             finally:
                 self._db.set_busy_timeout(BUSY_MS)
             self._wal_pages, self._checkpoint_at, self._erases = 0, _CHECKPOINT_EVERY_PAGES, False
+            self._expect_log(is_new=True)
             return
         pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         # A reader can hold pages back; then the log grows, and trying at every commit would not help.
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
+        self._expect_log(is_new=moved >= pages)
 
     def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
+        if pages < self._wal_pages and self._bound is None and self._connections.options.vfs is None:
+            self._binds_log = True  # another process has moved all of the log, and this is a new one
         self._wal_pages = pages
         return apsw.SQLITE_OK
 

@@ -20,6 +20,7 @@ bytes it came in.  Moves are short arrays too.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import zlib
@@ -410,7 +411,10 @@ def why_of(item: PackItem) -> str:
 
 
 _pack_decoder = msgspec.msgpack.Decoder(Pack)
-_compressor: list[zstd.ZstdCompressor] = []
+_compressor: list[zstd.ZstdCompressor] = []  # one for all threads: it has a lock of its own
+if hasattr(os, "register_at_fork"):
+    # A forked child makes its own: another thread may have held the lock, and no thread of the child lets it go.
+    os.register_at_fork(after_in_child=_compressor.clear)
 
 
 def encode_pack(

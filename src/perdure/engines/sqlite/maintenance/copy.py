@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import apsw
 
 from perdure.engines.sqlite.commit.file_lock import FileLock
+from perdure.engines.sqlite.connections import connect, set_mark
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import mode_beside
@@ -44,6 +45,7 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     partial = _new_file(path)
     try:
         read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
+        _mark(partial)
         _sync(partial)
         os.link(partial, path)  # fails if another process made the file by now
     except FileExistsError as error:
@@ -58,6 +60,15 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     finally:
         partial.unlink(missing_ok=True)
     sync_names(path.parent)
+
+
+def _mark(path: Path) -> None:
+    """Give a copy a mark of its own, so that no log of its original is taken for one of its own."""
+    db = connect(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        set_mark(db)
+    finally:
+        db.close()
 
 
 @contextmanager
