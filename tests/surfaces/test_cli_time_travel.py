@@ -454,3 +454,47 @@ def test_bisect_on_a_path_without_a_value_says_so(empty: Shell) -> None:
 
     assert (refused.code, refused.error["code"]) == (2, "path_absent_at_end")
     empty.ok("threads", "bisect", "sums", "--path", "/totl.json", "--absent")
+
+
+@pytest.mark.parametrize("where", ["fork", "undone"])
+def test_a_run_of_another_timeline_is_a_moment_by_its_short_id(empty: Shell, where: str) -> None:
+    """What `runs ls` shows of a run can be given as a moment, without --timeline, also if the run was undone."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=agent)
+        apart = thread.on("again") if where == "fork" else thread
+        apart.run("Elsewhere.")
+        run = next(each.id for each in reversed(thread.runs()) if each.timeline == apart.timeline)
+        end = thread.at(run).digest if where == "fork" else None
+        if where == "undone":
+            thread.undo()
+
+    shown = empty.ok("threads", "show", "books", "--at", run[-8:], "--json").json
+
+    assert shown["commit"] == empty.ok("threads", "show", "books", "--at", run, "--json").json["commit"]
+    assert end in (None, shown["commit"])
+
+
+def test_a_short_id_means_the_run_of_this_timeline_first(empty: Shell) -> None:
+    """An end that fits a run here and another elsewhere is not ambiguous."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=agent)
+        run = thread.runs()[-1]
+        with thread.on("again").change("said elsewhere") as change:
+            change.say("user", "Hello.", id=f"01a1ec99-d4ba-7000-8ad3-d7d4{run.id[-8:]}")
+
+        assert thread.at(run.id[-8:]).digest == thread.at(run.id).digest
+
+
+def test_the_error_for_a_run_of_another_timeline_names_that_timeline(empty: Shell) -> None:
+    """A run that is on another timeline than the named one is not said to be missing."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        store.thread("books", agent=agent).on("again").run("Elsewhere.")
+        run = next(each.id for each in store.thread("books").runs() if each.timeline == "again")
+
+    ended = empty("runs", "show", "books", run, "--timeline", "main", "--json")
+
+    assert (ended.code, ended.error["code"]) == (3, "run_elsewhere")
+    assert ended.error["facts"]["timeline"] == "again"
