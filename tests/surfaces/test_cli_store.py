@@ -319,12 +319,24 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     assert min(counted["idle"][0], dry["bytes"]) > 0
     goes = {each["thread"]: each["left_alone"] is None for each in dry["spaces"]}
     assert goes == {"idle": True, "shopping": True, "busy": False}
-    assert "thread busy stays: run" in " ".join(shown.split())
+    assert "busy it stays: run" in " ".join(shown.split())
     assert (forks["spaces"][0]["why"], forks["objects"] > 0) == ("old timelines", True)
     assert forks["spaces"][0]["name"] == "idle"
     assert sorted(each["thread"] for each in done["spaces"]) == ["idle", "shopping"]
     assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["busy"]
     assert shell.ok("verify", "--json").json["ok"] is True
+
+
+def test_gc_says_why_the_old_main_of_a_promotion_is_still_kept(shell: Shell) -> None:
+    """When a promotion was made is known by the first commit after it; that commit lets the old line go."""
+    shell.ok("threads", "promote", "shopping", "what-if")
+    policy = ("gc", "--timelines-older-than", "0d")
+
+    kept = shell.ok(*policy).out
+    shell.ok("state", "put", "shopping", "/later.json", "1")
+
+    assert "an old main until main has a commit" in " ".join(kept.split())
+    assert shell.ok(*policy, "--json").json["objects"] > 0
 
 
 def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
