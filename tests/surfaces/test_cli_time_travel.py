@@ -498,3 +498,32 @@ def test_the_error_for_a_run_of_another_timeline_names_that_timeline(empty: Shel
 
     assert (ended.code, ended.error["code"]) == (3, "run_elsewhere")
     assert ended.error["facts"]["timeline"] == "again"
+
+
+def test_what_redo_no_longer_reaches_is_found_among_the_moves(empty: Shell) -> None:
+    """A new turn after an undo ends the way of redo; the version of the undone turn leads back to it."""
+    talk(empty.store)
+    empty.ok("threads", "undo", "books", "--turns", "2")
+    empty.ok("state", "put", "books", "/new.json", "1")
+
+    redone = empty("threads", "redo", "books")
+    listed = empty.ok("threads", "moves", "books", "--json").json["moves"]
+    left = next(each for each in listed if each["input"] == "Good bye.")
+    empty.ok("threads", "undo", "books", "--to", f"version:{left['version']}")
+
+    assert [each["act"] for each in listed[:2]] == ["commit", "undo"]
+    assert (redone.code, empty.ok("threads", "show", "books", "--json").json["commit"]) == (3, left["to"])
+
+
+def test_the_commits_of_a_turn_are_one_row_of_the_moves(empty: Shell) -> None:
+    """An edit by hand after it has a row of its own; every row fits 80 columns with the user's words."""
+    talk(empty.store)
+    empty.ok("state", "put", "books", "/new.json", "1")
+
+    with PtySession(empty.directory, "threads", "moves", "books") as session:
+        assert session.ended() == 0
+
+    rows = [line.split() for line in session.shown.splitlines() if re.match(r" +[0-9]+  ", line)]
+    assert [row[1] for row in rows] == ["commit", "commits", "commits", "commits"]
+    assert [" ".join(row[3:-1]) for row in rows[1:]] == ["Good bye.", "Pay ann.", "Remember me."]
+    assert max(map(len, session.shown.splitlines())) <= 80
