@@ -527,3 +527,30 @@ def test_the_commits_of_a_turn_are_one_row_of_the_moves(empty: Shell) -> None:
     assert [row[1] for row in rows] == ["commit", "commits", "commits", "commits"]
     assert [" ".join(row[3:-1]) for row in rows[1:]] == ["Good bye.", "Pay ann.", "Remember me."]
     assert max(map(len, session.shown.splitlines())) <= 80
+
+
+def test_the_headings_of_a_log_keep_digests_whole(shell: Shell) -> None:
+    """At 80 columns each heading ends with the digest of its commit, that of a switch too, which names its backend."""
+    shell.ok("threads", "switch", "shopping", "--to", "openai-chat:gpt-5.4")
+    shell.ok("threads", "fork", "shopping", "a-timeline-of-quite-a-long-name")
+
+    with PtySession(shell.directory, "threads", "log", "shopping") as session:
+        assert session.ended() == 0
+
+    listed = shell.ok("threads", "log", "shopping", "--json").json["turns"]
+    digests = re.findall(r"\b([0-9a-f]{12})$", session.shown.replace("\r", ""), re.MULTILINE)
+    assert digests == [turn["after"][:12] for turn in listed]
+    assert "switch  to openai-chat:gpt-5.4" in session.shown
+    assert "backend_switched" not in session.shown
+
+
+def test_a_turn_of_a_run_is_not_named_by_the_reason_of_a_commit(empty: Shell) -> None:
+    """Its words follow; a change that a program made keeps the reason that the program gave."""
+    talk(empty.store)
+    empty.ok("state", "put", "books", "/a.json", "1", "--reason", "by hand")
+
+    shown = empty.ok("threads", "log", "books", "--limit", "2").out
+
+    assert ("user_message" in shown, "by hand" in shown) == (False, True)
+    assert "The last 2 changes" in shown
+    assert "The last change;" in empty.ok("threads", "log", "books", "--limit", "1").out

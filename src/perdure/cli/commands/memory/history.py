@@ -14,7 +14,7 @@ from perdure.cli.input.suggestions import guessing
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, OpId
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.memory import parse_version_path
@@ -81,7 +81,7 @@ class MemoryLog(Answer, frozen=True, kw_only=True):
             ],
         )
         if self.more:
-            screen.say((f"The last {count(len(self.commits), 'change')}; --limit 0 shows all.", "quiet"))
+            screen.say((f"{the_last(len(self.commits), 'change')}; --limit 0 shows all.", "quiet"))
 
 
 class MemoryMoved(Answer, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count
+from perdure.cli.output.formatting import the_last
 from perdure.cli.output.screen import Cell, Column, Screen
 from perdure.model.head import MAIN
 from perdure.shapes.conversation import place_name
@@ -61,7 +61,7 @@ class Moves(MovePage, Answer, frozen=True, kw_only=True):
             return
         screen.table(_COLUMNS, [_row(*rows) for rows in _together(self.moves)])
         if self.more:
-            screen.say((f"The last {count(len(self.moves), 'move')}; --limit 0 lists all.", "quiet"))
+            screen.say((f"{the_last(len(self.moves), 'move')}; --limit 0 lists all.", "quiet"))
         line = () if self.timeline == MAIN else ("--timeline", self.timeline)
         screen.suggest("Return to one: ", "threads", "undo", self.thread, "--to", "version:N", *line)
 
