@@ -100,7 +100,7 @@ def _why_made(turn: TurnShape) -> str:
     """Return what is said of a turn beside its number; nothing of one that a run made, whose words follow."""
     if turn.reason == SWITCHED:
         return f"  to {turn.backend}"
-    words = turn.handed_off or ("" if turn.run is not None else turn.reason)
+    words = turn.handed_off or ("" if turn.reason == _SAID else turn.reason)
     return f"  {words}" if words else ""
 
 
@@ -212,6 +212,7 @@ def _what(commit: CommitShape) -> str:
     return ", ".join(part for part in parts if part)
 
 
+_SAID = "user_message"  # the reason of the first commit of a run
 _IMPORTED = "import"  # the reason of a commit with messages of another tool
 _NAMES_SHOWN = 2  # of a turn, as another program's ids of its messages
 _TEXT_LENGTH = 60
