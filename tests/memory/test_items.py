@@ -57,6 +57,20 @@ def test_an_item_under_the_same_id_takes_the_place_of_the_first(store: Store) ->
     assert [item.text for item in memory.items()] == ["window"]
     assert [entry.reason for entry in memory.log()] == ["memory.add", "memory.add"]
     assert [item.text for item in memory.at("HEAD~1")] == ["aisle"]
+    assert (memory.get("seat", at="HEAD~1").text, memory.get("seat").text) == ("aisle", "window")
+
+
+def test_an_item_is_read_at_any_moment_of_the_history(store: Store) -> None:
+    """Also after it was forgotten; a moment before it was added, or after it was forgotten, has none."""
+    memory = store.memory("ann")
+    memory.add("aisle", id="seat")
+    memory.forget("seat")
+    forgot, added = memory.log()
+
+    assert memory.get("seat", at=added).text == "aisle"
+    for moment in (forgot, None):
+        with raises(NotFound, "memory_item_not_found", item="seat"):
+            memory.get("seat", at=moment)
 
 
 def test_undo_and_redo_work_on_what_was_done_by_hand(store: Store) -> None:

@@ -58,6 +58,16 @@ def test_what_is_not_there_or_does_not_fit_says_what_to_send(client: Client) -> 
     assert "POST /v1/threads" in absent.json["advice"]
     assert (odd.status, odd.json["code"]) == (422, "body_invalid")
     assert "/v1/openapi.json" in odd.json["advice"]
+    assert "Its fields are text, wait." in odd.json["advice"]
+
+
+def test_a_body_of_no_declared_type_is_told_which_header_to_send(client: Client) -> None:
+    """What `curl -d` sends without a header is not taken for JSON."""
+    sent = {"Content-Type": "application/x-www-form-urlencoded"}
+    odd = client.ask("POST", "/v1/threads/chat/run", headers=sent, raw=b'{"text": "Hello"}')
+
+    assert (odd.status, odd.json["code"]) == (415, "media_type_unknown")
+    assert "Content-Type: application/json" in odd.json["advice"]
 
 
 def test_a_stream_that_fails_says_so_and_tells_no_more() -> None:

@@ -16,6 +16,7 @@ from perdure.engines import registry
 from perdure.engines.contract import Write
 from perdure.errors import Forgotten, Invalid, NotFound, RunFailed, StaleHead
 from perdure.history.space import ALIVE
+from perdure.server.keys import SERVER, Keys
 from perdure.testing import Script, fail, say, use
 from tests.engines.postgres.stores import new_store
 from tests.selection import engines
@@ -346,6 +347,18 @@ def test_a_thread_that_nothing_was_written_to_goes(store: Store, clock: Clock) -
         old.put("/a.json", 1)
     assert store.verify().ok
     assert store.thread("old", agent=planner()).transcript() == []
+
+
+def test_the_keys_of_the_server_never_go_by_age(store: Store, clock: Clock) -> None:
+    """A key that was added long ago still opens the store, although the thread that has it is as old as others."""
+    secret = Keys(store).add("proxy", ["viewer"])
+    store.thread("old", agent=planner()).run("Hello.")
+    clock.pass_days(400)
+
+    swept(store, THREADS)
+
+    assert ids(store) == [SERVER]
+    assert Keys(store).find(secret) is not None
 
 
 def waits(store: Store) -> None:

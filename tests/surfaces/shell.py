@@ -144,6 +144,7 @@ def commands() -> dict[str, list[str]]:
         "threads fork": ["shopping", "other"],
         "threads undo": ["shopping"],
         "threads redo": ["shopping"],
+        "threads moves": ["shopping"],
         "threads promote": ["shopping", "what-if"],
         "threads seal": ["shopping", "what-if"],
         "threads merge": ["shopping", "what-if"],

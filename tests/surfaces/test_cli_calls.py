@@ -75,7 +75,7 @@ def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
     assert "has no run 'other'" in house("calls", "ls", "house", "--run", "other").err
     assert len(house.ok("calls", "ls", "house", "--state", "needs_human", "--json").json["calls"]) == 1
     assert "has no timeline 'other'" in house("calls", "ls", "house", "--timeline", "other").err
-    assert "The last 1 call; --limit 0 lists all." in house.ok("calls", "ls", "house", "--limit", "1").out
+    assert "The last call; --limit 0 lists all." in house.ok("calls", "ls", "house", "--limit", "1").out
 
 
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:

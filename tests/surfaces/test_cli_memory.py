@@ -171,7 +171,7 @@ def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell,
 
 
 def test_an_item_in_the_log_of_a_memory_can_be_typed_back(shell: Shell, kept: str) -> None:
-    """At 80 columns: what the item says now, and an id that commands take; a forgotten one has no text."""
+    """At 80 columns: what each change wrote or forgot, and an id that commands take."""
     shell.ok("memory", "add", "prefers an aisle seat in every train", "--owner", "ann")
     shell.ok("memory", "forget", kept, "--owner", "ann")
 
@@ -179,10 +179,46 @@ def test_an_item_in_the_log_of_a_memory_can_be_typed_back(shell: Shell, kept: st
         assert session.ended() == 0
 
     rows = session.shown.split("change", 1)[1].splitlines()[1:4]
-    assert [row.split()[:2] for row in rows] == [["forget", "–"], ["add", "prefers"], ["add", "–"]]
+    assert [row.split()[:3] for row in rows] == [
+        ["forget", "prefers", "aisle"],
+        ["add", "prefers", "an"],
+        ["add", "prefers", "aisle"],
+    ]
     typed = rows[1].split()[-1]
     shown = shell.ok("memory", "show", typed, "--owner", "ann").out
     assert "prefers an aisle seat in every train" in shown
+
+
+def test_the_log_of_a_memory_has_the_text_of_then(shell: Shell) -> None:
+    """A text that was replaced is shown where it was written, and as `show --at` that commit has it; now has the new one."""
+    for text in ("likes tea", "likes coffee"):
+        shell.ok("memory", "add", text, "--owner", "ann", "--id", "drink")
+    shell.ok("memory", "add", "has a dog", "--owner", "ann", "--id", "dog")
+
+    whole = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    changes = shell.ok("memory", "log", "drink", "--owner", "ann", "--json").json["commits"]
+    then = shell.ok("memory", "show", "drink", "--owner", "ann", "--at", changes[1]["commit"], "--json").json
+
+    assert [each["text"] for each in whole] == ["has a dog", "likes coffee", "likes tea"]
+    assert [each["text"] for each in changes] == ["likes coffee", "likes tea"]
+    assert then["item"]["text"] == "likes tea"
+    assert (
+        shell.ok("memory", "show", "drink", "--owner", "ann", "--json").json["item"]["text"] == "likes coffee"
+    )
+
+
+def test_an_item_that_was_forgotten_is_read_at_an_earlier_moment(shell: Shell, kept: str) -> None:
+    """At a moment without it nothing is found, and an item that never was has no log."""
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    changes = shell.ok("memory", "log", kept, "--owner", "ann", "--json").json["commits"]
+    forgot, added = (each["commit"] for each in changes)
+    read = shell.ok("memory", "show", kept, "--owner", "ann", "--at", added, "--json").json
+    ended = shell("memory", "show", kept, "--owner", "ann", "--at", forgot, "--json")
+
+    assert read["item"]["id"] == kept
+    assert (ended.code, ended.error["code"]) == (3, "memory_item_not_found")
+    assert shell("memory", "log", "nothing-like-it", "--owner", "ann").code == 3
 
 
 def test_a_redo_without_an_undo_says_what_to_look_at(shell: Shell, kept: str) -> None:

@@ -471,3 +471,14 @@ def test_a_worker_says_that_an_outcome_is_unknown(empty: Shell, monkeypatch: pyt
     carried = [line for line in map(json.loads, ended.out.splitlines()) if "unclear" in line]
     (unknown,) = empty.ok("calls", "--json").json["calls"]
     assert [each["unclear"] for each in carried] == [[unknown["id"]]]
+
+
+def test_the_error_for_nothing_to_cancel_names_a_run_that_has_not_begun(shell: Shell) -> None:
+    """A scheduled run is cancelled only by its id, which the advice has."""
+    run = shell.ok("runs", "start", "shopping", "Flour", "--at", "1h", "--json").json["run"]["id"]
+
+    ended = shell("runs", "cancel", "shopping", "--json")
+
+    assert (ended.code, ended.error["code"]) == (3, "open_run_missing")
+    assert f"`perdure runs cancel shopping {run}`" in ended.error["hint"]
+    assert shell.ok("runs", "cancel", "shopping", run, "--json").json["run"]["state"] == "cancelled"

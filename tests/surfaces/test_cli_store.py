@@ -113,6 +113,24 @@ def test_verify_can_look_at_one_space(shell: Shell) -> None:
     assert verified["checked"]["space"] == 1
 
 
+def test_verify_names_threads_by_their_ids(shell: Shell) -> None:
+    """A fault names the thread that it is in, --space takes the id of a thread, and the answer says what was checked."""
+    with perdure.open(shell.store) as store:
+        store.thread("other", agent="helper").put("/a.json", 1)
+    with sqlite3.connect(shell.store) as damaged:
+        damaged.execute("UPDATE log SET bodies = replace(bodies, 'milk', 'fish')")
+    damaged.close()
+
+    told = shell("verify")
+    sound = shell.ok("verify", "--space", "other").out
+    fault = shell("verify", "--space", "shopping", "--json").json["faults"][0]
+
+    assert (told.code, "thread 'shopping': body" in told.out, "thread:" in told.out) == (6, True, False)
+    assert "Intact in ./perdure.db: other;" in sound
+    assert fault["place"] == "thread 'shopping'"
+    assert shell("verify", "--space", "nothing", "--json").error["code"] == "space_not_found"
+
+
 def test_verify_goes_on_where_it_ended(shell: Shell) -> None:
     """The file says how far the store is sound; an answer that covers only the rest says so."""
     first = shell.ok("verify", "--save", "points.json", "--json").json
@@ -319,12 +337,24 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     assert min(counted["idle"][0], dry["bytes"]) > 0
     goes = {each["thread"]: each["left_alone"] is None for each in dry["spaces"]}
     assert goes == {"idle": True, "shopping": True, "busy": False}
-    assert "thread busy stays: run" in " ".join(shown.split())
+    assert "busy it stays: run" in " ".join(shown.split())
     assert (forks["spaces"][0]["why"], forks["objects"] > 0) == ("old timelines", True)
     assert forks["spaces"][0]["name"] == "idle"
     assert sorted(each["thread"] for each in done["spaces"]) == ["idle", "shopping"]
     assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["busy"]
     assert shell.ok("verify", "--json").json["ok"] is True
+
+
+def test_gc_says_why_the_old_main_of_a_promotion_is_still_kept(shell: Shell) -> None:
+    """When a promotion was made is known by the first commit after it; that commit lets the old line go."""
+    shell.ok("threads", "promote", "shopping", "what-if")
+    policy = ("gc", "--timelines-older-than", "0d")
+
+    kept = shell.ok(*policy).out
+    shell.ok("state", "put", "shopping", "/later.json", "1")
+
+    assert "an old main until main has a commit" in " ".join(kept.split())
+    assert shell.ok(*policy, "--json").json["objects"] > 0
 
 
 def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
@@ -514,6 +544,41 @@ def test_sizes_are_shown_by_thread_and_kind(shell: Shell) -> None:
     assert [each["bytes"] for each in sizes] == sorted((each["bytes"] for each in sizes), reverse=True)
     assert "Sizes, before compression" in shown
     assert shell.ok("doctor", "--json").json["sizes"] is None
+
+
+def test_a_missing_backup_is_not_taken_for_a_missing_store(shell: Shell) -> None:
+    """The error names the backup, and one that was meant; it does not advise to create a store."""
+    shell.ok("backup", "night.db")
+
+    ended = shell("restore", "nigt.db", "--store", "new.db", "--json")
+    shown = shell("restore", "nigt.db", "--store", "new.db").err
+
+    assert (ended.code, ended.error["code"]) == (3, "backup_not_found")
+    assert ended.error["facts"]["near"] == ["night.db"]
+    assert ("night.db" in shown, "init" in shown) == (True, False)
+    assert not (shell.directory / "new.db").exists()
+
+
+def test_a_restore_into_no_directory_names_the_directory(shell: Shell) -> None:
+    """Not the file that it would have made there."""
+    shell.ok("backup", "night.db")
+
+    ended = shell("restore", "night.db", "--store", "missing/new.db", "--json")
+
+    assert ended.error["code"] == "directory_not_found"
+    assert str(shell.directory / "missing") in ended.error["message"]
+    assert "restoring" not in ended.error["message"]
+
+
+def test_a_restore_over_a_newer_store_says_how_to_restore_beside_it(shell: Shell) -> None:
+    """The command names the backup."""
+    shell.ok("backup", "night.db")
+    shell.ok("state", "put", "shopping", "/later.json", "1")
+
+    ended = shell("restore", "night.db", "--json")
+
+    assert ended.error["code"] == "target_newer"
+    assert "`perdure restore night.db --store OTHER.db`" in ended.error["hint"]
 
 
 def test_a_backup_is_restored_and_says_what_is_held(shell: Shell) -> None:

@@ -413,4 +413,4 @@ def test_a_short_log_of_edits_does_not_call_them_turns(shell: Shell) -> None:
     """A turn is what was said; an edit by hand is a change."""
     shell.ok("state", "put", "shopping", "/x", "1")
 
-    assert "The last 1 change; " in shell.ok("threads", "log", "shopping", "--limit", "1").out
+    assert "The last change; " in shell.ok("threads", "log", "shopping", "--limit", "1").out

@@ -454,3 +454,103 @@ def test_bisect_on_a_path_without_a_value_says_so(empty: Shell) -> None:
 
     assert (refused.code, refused.error["code"]) == (2, "path_absent_at_end")
     empty.ok("threads", "bisect", "sums", "--path", "/totl.json", "--absent")
+
+
+@pytest.mark.parametrize("where", ["fork", "undone"])
+def test_a_run_of_another_timeline_is_a_moment_by_its_short_id(empty: Shell, where: str) -> None:
+    """What `runs ls` shows of a run can be given as a moment, without --timeline, also if the run was undone."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=agent)
+        apart = thread.on("again") if where == "fork" else thread
+        apart.run("Elsewhere.")
+        run = next(each.id for each in reversed(thread.runs()) if each.timeline == apart.timeline)
+        end = thread.at(run).digest if where == "fork" else None
+        if where == "undone":
+            thread.undo()
+
+    shown = empty.ok("threads", "show", "books", "--at", run[-8:], "--json").json
+
+    assert shown["commit"] == empty.ok("threads", "show", "books", "--at", run, "--json").json["commit"]
+    assert end in (None, shown["commit"])
+
+
+def test_a_short_id_means_the_run_of_this_timeline_first(empty: Shell) -> None:
+    """An end that fits a run here and another elsewhere is not ambiguous."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=agent)
+        run = thread.runs()[-1]
+        with thread.on("again").change("said elsewhere") as change:
+            change.say("user", "Hello.", id=f"01a1ec99-d4ba-7000-8ad3-d7d4{run.id[-8:]}")
+
+        assert thread.at(run.id[-8:]).digest == thread.at(run.id).digest
+
+
+def test_the_error_for_a_run_of_another_timeline_names_that_timeline(empty: Shell) -> None:
+    """A run that is on another timeline than the named one is not said to be missing."""
+    talk(empty.store)
+    with perdure.open(empty.store) as store:
+        store.thread("books", agent=agent).on("again").run("Elsewhere.")
+        run = next(each.id for each in store.thread("books").runs() if each.timeline == "again")
+
+    ended = empty("runs", "show", "books", run, "--timeline", "main", "--json")
+
+    assert (ended.code, ended.error["code"]) == (3, "run_elsewhere")
+    assert ended.error["facts"]["timeline"] == "again"
+
+
+def test_what_redo_no_longer_reaches_is_found_among_the_moves(empty: Shell) -> None:
+    """A new turn after an undo ends the way of redo; the version of the undone turn leads back to it."""
+    talk(empty.store)
+    empty.ok("threads", "undo", "books", "--turns", "2")
+    empty.ok("state", "put", "books", "/new.json", "1")
+
+    redone = empty("threads", "redo", "books")
+    listed = empty.ok("threads", "moves", "books", "--json").json["moves"]
+    left = next(each for each in listed if each["input"] == "Good bye.")
+    empty.ok("threads", "undo", "books", "--to", f"version:{left['version']}")
+
+    assert [each["act"] for each in listed[:2]] == ["commit", "undo"]
+    assert (redone.code, empty.ok("threads", "show", "books", "--json").json["commit"]) == (3, left["to"])
+
+
+def test_the_commits_of_a_turn_are_one_row_of_the_moves(empty: Shell) -> None:
+    """An edit by hand after it has a row of its own; every row fits 80 columns with the user's words."""
+    talk(empty.store)
+    empty.ok("state", "put", "books", "/new.json", "1")
+
+    with PtySession(empty.directory, "threads", "moves", "books") as session:
+        assert session.ended() == 0
+
+    rows = [line.split() for line in session.shown.splitlines() if re.match(r" +[0-9]+  ", line)]
+    assert [row[1] for row in rows] == ["commit", "commits", "commits", "commits"]
+    assert [" ".join(row[3:-1]) for row in rows[1:]] == ["Good bye.", "Pay ann.", "Remember me."]
+    assert max(map(len, session.shown.splitlines())) <= 80
+
+
+def test_the_headings_of_a_log_keep_digests_whole(shell: Shell) -> None:
+    """At 80 columns each heading ends with the digest of its commit, that of a switch too, which names its backend."""
+    shell.ok("threads", "switch", "shopping", "--to", "openai-chat:gpt-5.4")
+    shell.ok("threads", "fork", "shopping", "a-timeline-of-quite-a-long-name")
+
+    with PtySession(shell.directory, "threads", "log", "shopping") as session:
+        assert session.ended() == 0
+
+    listed = shell.ok("threads", "log", "shopping", "--json").json["turns"]
+    digests = re.findall(r"\b([0-9a-f]{12})$", session.shown.replace("\r", ""), re.MULTILINE)
+    assert digests == [turn["after"][:12] for turn in listed]
+    assert "switch  to openai-chat:gpt-5.4" in session.shown
+    assert "backend_switched" not in session.shown
+
+
+def test_a_turn_of_a_run_is_not_named_by_the_reason_of_a_commit(empty: Shell) -> None:
+    """Its words follow; a change that a program made keeps the reason that the program gave."""
+    talk(empty.store)
+    empty.ok("state", "put", "books", "/a.json", "1", "--reason", "by hand")
+
+    shown = empty.ok("threads", "log", "books", "--limit", "2").out
+
+    assert ("user_message" in shown, "by hand" in shown) == (False, True)
+    assert "The last 2 changes" in shown
+    assert "The last change;" in empty.ok("threads", "log", "books", "--limit", "1").out

@@ -63,6 +63,7 @@ _THREADS = {
     "fork": "Fork a timeline at any of its commits; nothing is copied",
     "undo": "Undo the last turn, or go back to any commit",
     "redo": "Reverse the last undo",
+    "moves": "List the moves of a timeline's head, newest first: commits, undos, redos, promotions",
     "promote": "Make another timeline main; the old main is kept, sealed",
     "seal": "Seal a timeline: it takes no more writes",
     "merge": "Merge the changes of another timeline",

@@ -136,6 +136,7 @@ COMMANDS: Mapping[str, str] = {
         "Settle it first: <runs resume THREAD --code MODULE:NAME>, "
         "<calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
+    "target_newer": "Restore the backup beside it with <restore {backup} --store OTHER.db>, and look at both.",
     "target_backend_missing": "Name one with --to, as provider:model.",
     "thread_of_another_agent": "Choose another id, or hand it off with <threads hand-off THREAD --to AGENT>.",
     "thread_not_found": "Begin one with <threads begin THREAD --agent NAME>, or see <threads ls>.",

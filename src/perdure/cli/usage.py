@@ -33,6 +33,7 @@ _OTHER_WORDS = {
     "read": "get", "cat": "get", "new": "begin", "create": "begin", "start": "begin", "history": "log",
     "branch": "fork", "rewind": "undo", "revert": "undo", "tail": "follow", "watch": "follow", "find": "search",
     "remember": "add", "reject": "deny", "stop": "cancel", "check": "verify", "fsck": "verify",
+    "reflog": "moves", "timelines": "show", "branches": "show",
 }  # fmt: skip
 
 

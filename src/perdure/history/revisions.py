@@ -5,7 +5,8 @@ A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version
 a message has the same id.  Any other name that fits two kinds is refused, naming both: a guess
 here could fork, or undo to, the wrong moment.  A program that holds a commit passes `Exactly`.
 
-A name that fits nothing so far may be a part of a message id or a run id, as listings show it.
+A name that fits nothing so far may be a part of a message id or a run id, as listings show it: one of this line, and
+if none fits, one of the whole thread.
 
 Several commits may have the same name: on a line it means the newest that has it.
 """
@@ -27,6 +28,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 from perdure.model.names import id_meant, moment_label
+from perdure.model.run import RUN
 
 __all__ = ["Exactly", "Name", "resolve"]
 
@@ -85,6 +87,7 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
         )
     if not fits:
         whole = id_meant(name, _ids(space, head), what="message or run")
+        whole = whole or id_meant(name, _ids_elsewhere(space, head), what="message or run")
         if whole is None or whole == name:
             raise _absent(space, head, name)
         return resolve(space, head, whole)
@@ -97,6 +100,19 @@ def _ids(space: Space, head: Head) -> Iterator[str]:
         if step.commit.run is not None:
             yield step.commit.run
         yield from (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
+
+
+def _ids_elsewhere(space: Space, head: Head) -> Iterator[str]:
+    """Yield the ids of all runs of the space, undone ones too, and of the messages of the other timelines."""
+    for cell in loops.cells(space.engine, space.name, prefix=RUN):
+        yield cell.name.removeprefix(RUN)
+    seen: set[Digest] = set()
+    for hold in loops.holds(space.engine, space.name):
+        for step in reader.steps(space, hold.head.commit) if hold.head.timeline != head.timeline else ():
+            if step.digest in seen:
+                break
+            seen.add(step.digest)
+            yield from (event.id for event in step.changeset.events if isinstance(event, MessageAppended))
 
 
 def _stored(space: Space, commit: Digest) -> Digest | None:

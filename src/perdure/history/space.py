@@ -20,6 +20,7 @@ its own in the agent's space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
 from typing import TypeVar
@@ -40,13 +41,14 @@ from perdure.engines.contract import (
     Question,
     Step,
 )
-from perdure.errors import Corrupt, Forgotten, NotFound, StaleHead
+from perdure.errors import Corrupt, Forgotten, NotFound, PerdureError, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
 from perdure.model.commit import NO_READS, Reads
 from perdure.model.digest import Digest, Object
 from perdure.model.event import AgentChanged
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
+from perdure.model.memory import MEMORY
 from perdure.model.run import Cost, Usage
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "read_record",
     "removed",
     "stale_because_removed",
+    "words_for",
 ]
 
 STORE = "store"  # the store's own space, which holds the directory
@@ -422,6 +425,28 @@ def label_of(engine: Engine, name: str) -> str:
             damage = _absence(engine, name, name, commit)
             if isinstance(damage, Corrupt):
                 raise damage from error
+    return name
+
+
+def words_for(engine: Engine, name: str) -> str:
+    """Return what people call a space: thread 'trip', the map of agent 'planner', the memory of 'ann'.  Never raises."""
+    if name.startswith(THREADS):
+        return f"thread '{_readable_label(engine, name)}'"
+    if name.startswith(AGENTS):
+        return f"the map of agent '{name.removeprefix(AGENTS)}'"
+    if name.startswith(MEMORY):
+        return f"the memory of '{name.removeprefix(MEMORY)}'"
+    return "the list of threads" if name == STORE else f"the records '{name}'"
+
+
+def _readable_label(engine: Engine, name: str) -> str:
+    """Return the label of a thread's space by any commit that can be read, or the name of the space."""
+    with suppress(PerdureError):
+        return label_of(engine, name)
+    with suppress(PerdureError):
+        for commit in engine.commits(name, "", limit=_PAGE):
+            with suppress(PerdureError):
+                return engine.steps(name, commit, limit=1)[0].commit.thread
     return name
 
 

@@ -32,7 +32,7 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Visibility", "Judged", "resolve", "is_expired", "standing"]
+__all__ = ["Visibility", "Judged", "as_of", "resolve", "is_expired", "standing"]
 
 
 _T = TypeVar("_T")
@@ -180,23 +180,30 @@ def resolve(memory: OwnerMemory, text: str) -> Remembered:
     reference = parse_memory_reference(text)
     if reference.owner != memory.owner:
         raise _nothing(reference)
-    judge = Visibility(memory, None, None, commit=reference.commit)
-    found = judge.item(reference.id) if reference.commit is None else _last(judge, reference.id)
-    if found is None or (reference.commit is None and not found.counts):
-        raise _nothing(reference)
-    remembered = judge.remembered(found)
-    if remembered.scope != reference.scope:
+    remembered = (
+        _now(memory, reference.id)
+        if reference.commit is None
+        else as_of(memory, reference.id, reference.commit)
+    )
+    if remembered is None or remembered.scope != reference.scope:
         raise _nothing(reference)
     return remembered
 
 
-def _last(judge: Visibility, id: str) -> Judged | None:
-    """Return the last version of an item in the map; None if there is none, or it was forgotten there."""
-    entries: list[Entry] = list(judge.memory.tree(judge.sight).entries(item_prefix(id)))
-    if not entries:
+def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
+    """Return an item as a commit left it, whatever was undone since; None if there was none, or it was forgotten there."""
+    judge = Visibility(memory, None, None, commit=commit)
+    entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
+    version = memory.version(entries[-1]) if entries else None
+    if version is None or version.item is None:
         return None
-    version = judge.memory.version(entries[-1])
-    return None if version.item is None else Judged(id, entries[-1], version, counts=True)
+    return judge.remembered(Judged(id, entries[-1], version, counts=True))
+
+
+def _now(memory: OwnerMemory, id: str) -> Remembered | None:
+    judge = Visibility(memory, None, None)
+    found = judge.item(id)
+    return None if found is None or not found.counts else judge.remembered(found)
 
 
 def _nothing(reference: Reference) -> NotFound:

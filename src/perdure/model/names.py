@@ -23,6 +23,7 @@ __all__ = [
     "OWN_OPS",
     "PATH_BYTES_MAX",
     "PATH_SEGMENTS_MAX",
+    "SERVER_THREAD",
     "check_choice",
     "check_flag",
     "check_id",
@@ -53,6 +54,7 @@ __all__ = [
 PATH_BYTES_MAX = 512
 PATH_SEGMENTS_MAX = 32
 ID_BYTES_MAX = 200
+SERVER_THREAD = "perdure.server"  # the id of the thread that has the server's keys, and the name of its agent
 KERNEL_PREFIXES = ("/__run", "/__kernel", "/__tool_call_scope")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}\Z")

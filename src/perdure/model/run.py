@@ -25,6 +25,7 @@ __all__ = [
     "QUEUE",
     "QUEUES",
     "REASONS",
+    "RUN",
     "RUN_STATES",
     "RUN_TRANSITIONS",
     "STOP_KINDS",
@@ -67,6 +68,7 @@ REASONS = (
     "run_finished",
 )  # of a run's commits
 
+RUN = "run/"  # cells of runs, by id
 QUEUE = "queue/"  # cells of inputs whose runs have not begun, by timeline and time
 QUEUES = "queues"  # the cell, without a value, whose revision counts the inputs that were queued in a thread
 LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import msgspec
 
 from perdure.errors import Invalid
+from perdure.model.names import SERVER_THREAD
 from perdure.server.problems import HttpProblem
 from perdure.store.thread import Thread
 
@@ -46,7 +47,7 @@ _PERMISSIONS: dict[str, frozenset[str]] = {
     "admin": frozenset({"read", "operate", "decide", "administer"}),
 }
 
-SERVER = "perdure.server"  # the id of the server's own thread, and the name of its agent
+SERVER = SERVER_THREAD
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _COOKIE_MAX = 8_192
 

@@ -548,7 +548,10 @@ def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:
         return content
     if media != "application/json" and content:
         raise HttpProblem(
-            415, "media_type_unknown", "the body is not declared as application/json; nothing was done."
+            415,
+            "media_type_unknown",
+            "the body is not declared as application/json; nothing was done.",
+            advice="Send it with the header Content-Type: application/json.",
         )
     try:
         return msgspec.json.decode(content or b"{}", type=prepared(kind))
@@ -556,5 +559,11 @@ def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:
         raise Invalid(
             f"the body does not fit this request: {spelled(str(error))[:300]}; nothing was done.",
             code="body_invalid",
-            advice="GET /v1/openapi.json describes the body of every request.",
+            advice=f"{_fields_of(kind)}GET /v1/openapi.json describes the body of every request.",
         ) from error
+
+
+def _fields_of(kind: Any) -> str:
+    """Return a sentence with the fields of a body; empty: any JSON is one, or it has none."""
+    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    return f"Its fields are {', '.join(names)}. " if names else ""

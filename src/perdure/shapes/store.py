@@ -411,6 +411,7 @@ class FaultShape(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     digest: str | None
     name: str | None
+    place: str | None  # what people call the space, such as thread 'trip'
 
 
 class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.model import message as messages
-from perdure.shapes.conversation import LossShape, MessageShape, losses_of
+from perdure.shapes.conversation import LossShape, MessageShape, input_at, losses_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a list of threads does not load what compares, merges, swit
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
+    from perdure.model.commit import MoveRecord
     from perdure.model.context import Context
     from perdure.model.digest import Digest
     from perdure.model.head import Head
@@ -40,6 +41,8 @@ __all__ = [
     "HeadMove",
     "HeadShape",
     "MergeShape",
+    "MovePage",
+    "MoveShape",
     "PickShape",
     "PromoteShape",
     "ReportShape",
@@ -103,6 +106,44 @@ class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
     threads: list[ThreadShape]
     more: bool  # whether there are others beyond the limit
     near: list[str]  # where there is none: agents or owners that may have been meant
+
+
+class MoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """One recorded move of a head."""
+
+    version: int
+    act: str  # commit, fork, undo, redo, promote, keep or seal
+    from_: str | None
+    to: str | None
+    at: str | None  # when the commit was written that it led to; null: it led before the first
+    turn: int
+    reason: str | None
+    input: str  # what the user said in that turn; empty: no message, or it is forgotten
+
+    @classmethod
+    def of(cls, thread: Thread, move: MoveRecord) -> MoveShape:
+        """Return the move as programs read it."""
+        seen = thread.at(move.to) if move.to else None
+        entry = next(iter(seen.log(limit=1)), None) if seen else None
+        return cls(
+            version=move.version,
+            act=str(move.act),
+            from_=move.from_,
+            to=move.to,
+            at=stamp(entry.at) if entry else None,
+            turn=entry.turn if entry else 0,
+            reason=entry.reason if entry else None,
+            input=input_at(seen) if seen else "",
+        )
+
+
+class MovePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The moves of a timeline's head, newest first."""
+
+    thread: str
+    timeline: str
+    moves: list[MoveShape]
+    more: bool  # whether there are older ones beyond the limit
 
 
 class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):

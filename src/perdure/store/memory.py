@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from msgspec import UNSET
+
 from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader, timelines
 from perdure.memory import OwnerMemory, Recall, relevant, write
-from perdure.memory.visibility import Judged, Visibility, resolve
+from perdure.memory.visibility import Judged, Visibility, as_of, resolve
 from perdure.model import names
 from perdure.model.head import MAIN, Head
 from perdure.model.memory import (
@@ -27,7 +29,7 @@ from perdure.model.memory import (
 )
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking
-from perdure.store.plumbing.revisions import LogEntry, Moment
+from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
 
 __all__ = ["Memory"]
 
@@ -105,10 +107,25 @@ class Memory:
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
         )
 
-    def get(self, id: str) -> Remembered:
-        """Read one item; raises `NotFound` if there is none, or if it was withdrawn or has expired."""
-        judge = self._judge()
-        return judge.remembered(self._standing(judge, id))
+    def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
+        """Read one item, as a moment of this memory's history left it, unset is now.
+
+        Raises `NotFound` if there is none; now also if it was withdrawn or has expired.
+        """
+        if at is UNSET:
+            judge = self._judge()
+            return judge.remembered(self._standing(judge, id))
+        commit = revisions.resolve(self._memory.space, self.head, at)
+        found = None if commit is None else as_of(self._memory, check_item_id(id), commit)
+        if found is None:
+            raise NotFound(
+                f"'{self.owner}' had no item '{id}' in memory at that moment; nothing was done.",
+                code="memory_item_not_found",
+                advice="See what there was with at().",
+                item=id,
+                owner=self.owner,
+            )
+        return found
 
     def items(self, *, kind: ItemKind | None = None, scope: str | None = None) -> Iterator[Remembered]:
         """Yield all items, sorted by id."""

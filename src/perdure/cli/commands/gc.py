@@ -32,6 +32,11 @@ _COLUMNS = (
 )
 
 
+_TIMELINES_KEPT = (
+    "A fork without a commit of its own is kept, and an old main until main has a commit after the promotion."
+)
+
+
 class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     """What goes of one space."""
 
@@ -74,6 +79,8 @@ class Collected(Answer, frozen=True, kw_only=True):
             screen.say("Nothing to forget under this policy.")
             if "undone_after_days" in self.policy:
                 screen.say(("What redo leads back to is kept; a new turn after an undo lets it go.", "quiet"))
+            if "timelines_after_days" in self.policy:
+                screen.wrap((_TIMELINES_KEPT, "quiet"))
             return
         screen.table(_COLUMNS, shown)
         total = f"{count(self.objects, 'object')}, {size(self.bytes)}"
@@ -179,7 +186,7 @@ def gc(
         )
     with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
         planned = retention.plan(opened, policy, now())
-        names = {each.space: space_of(opened, each.space).label for each in planned.spaces}
+        names = {each.space: each.thread or space_of(opened, each.space).label for each in planned.spaces}
         done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
     return _planned(planned, names) if done is None else _done(planned, done, names)
 
@@ -247,12 +254,12 @@ def _space(plan: SpacePlan, name: str) -> SpaceShape:
 def _shown_why(each: SpaceShape) -> str:
     if each.left_alone is None:
         return each.why
-    return each.left_alone if each.thread is None else f"thread {each.thread} stays: {each.left_alone}"
+    return each.left_alone if each.thread is None else f"it stays: {each.left_alone}"
 
 
 def _why(plan: SpacePlan) -> str:
     if plan.dropped:
-        return "removed" if plan.thread is None else f"thread {plan.thread}: nothing was written to it"
+        return "removed" if plan.thread is None else "nothing was written to it"
     return ", ".join(sorted({_WORDS.get(lot.why, lot.why) for lot in plan.lots}))
 
 

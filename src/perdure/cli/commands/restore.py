@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.input.stores import stores_near
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import checking
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
+from perdure.errors import NotFound
 from perdure.model.names import shown_address
 from perdure.store.plumbing.handles import system_clock
 from perdure.store.upkeep.restore import restore as restore_backup
@@ -72,7 +77,7 @@ def restore(
     approvals are held until `perdure runs release`, and calls that were under way have an unknown outcome. Interrupted,
     the same command goes on.
     """
-    with checking("Checking and restoring", quiet=everywhere.json) as bar:
+    with _guessing(file), checking("Checking and restoring", quiet=everywhere.json) as bar:
         done = restore_backup(
             file, everywhere.store, replace=replace, clock=system_clock, progress=bar, checked=bar
         )
@@ -86,3 +91,17 @@ def restore(
         leases=done.copy.leases,
         set_aside=list(done.set_aside),
     )
+
+
+@contextmanager
+def _guessing(file: str) -> Generator[None]:
+    """Let the error for a missing backup name stores in its directory, those with a close name first."""
+    try:
+        yield
+    except NotFound as error:
+        close = stores_near(file) if error.code == "backup_not_found" else []
+        if not close:
+            raise
+        meant = f"{error.message} Did you mean {' or '.join(map(shlex.quote, close))}?"
+        facts = error.facts | {"near": tuple(close)}
+        raise NotFound(meant, code=error.code, advice=error.advice, **facts) from error

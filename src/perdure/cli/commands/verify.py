@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure import errors
@@ -14,9 +15,13 @@ from perdure.cli.input.stores import engine
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.progress import checking
 from perdure.cli.output.verified import Verified
+from perdure.engines import loops
+from perdure.engines.contract import Engine
+from perdure.history.space import THREADS
 from perdure.history.verify.report import VerifiedPoint, decode_points, encode_points
 from perdure.ledger import verify as verification
 from perdure.model.names import shown_address
+from perdure.store.copy import label_or_name
 
 __all__ = ["verify"]
 
@@ -29,7 +34,7 @@ def verify(
             metavar="NAME",
             negative=(),
             show_default=False,
-            help="Only this space; may be given several times",
+            help="Only this thread, or agent:NAME, or memory:WHO; may be given several times",
         ),
     ] = None,
     since: Annotated[
@@ -64,18 +69,28 @@ def verify(
     if save is not None:
         _check_replaceable(save)
     with engine(everywhere) as opened, checking("Checking", quiet=everywhere.json) as progress:
-        for name in space or ():
-            if opened.standing(name) == 0:
-                raise errors.NotFound(
-                    f"this store has no space '{name}'; nothing was checked.",
-                    code="space_not_found",
-                    advice="Leave --space out to check all.",
-                    space=name,
-                )
-        report = verification.verify(opened, spaces=space, since=points, progress=progress)
+        wanted = None if space is None else [_space(opened, each) for each in space]
+        report = verification.verify(opened, spaces=wanted, since=points, progress=progress)
     if save is not None:
         _save(save, {**(points or {}), **report.points})
-    return Verified.of(shown_address(everywhere.store), report)
+    verified = Verified.of(shown_address(everywhere.store), report)
+    return msgspec.structs.replace(verified, only=space or [])
+
+
+def _space(engine: Engine, name: str) -> str:
+    """Return the space that is meant: the one of that name, or of the thread of that id; raises `NotFound`."""
+    if engine.standing(name) > 0:
+        return name
+    threads = (each for each in loops.spaces(engine) if each.startswith(THREADS))
+    found = next((each for each in threads if label_or_name(engine, each) == name), None)
+    if found is None:
+        raise errors.NotFound(
+            f"this store has no thread, agent or memory '{name}'; nothing was checked.",
+            code="space_not_found",
+            advice="Leave --space out to check all.",
+            space=name,
+        )
+    return found
 
 
 def _points(file: str) -> dict[str, VerifiedPoint]:

@@ -26,7 +26,7 @@ from perdure.store.store import Store
 if TYPE_CHECKING:
     from perdure.telemetry.metrics import StoreMetrics
 
-__all__ = ["reading", "writing", "engine", "map_entries", "server_installed", "telemetry"]
+__all__ = ["reading", "writing", "engine", "map_entries", "server_installed", "stores_near", "telemetry"]
 
 _MAGIC = b"SQLite format 3\0"
 _ENDINGS = (".db", ".sqlite", ".sqlite3")
@@ -74,13 +74,18 @@ def _known(everywhere: Everywhere, opened: Callable[[], _T]) -> _T:
     try:
         return opened()
     except NotFound as error:
-        here = _stores_beside(Path(everywhere.store))
-        close = near(everywhere.store, here) or here[:_SHOWN_MAX]
+        close = stores_near(everywhere.store)
         if not close:
             raise
         meant = f"Did you mean --store {' or --store '.join(map(shlex.quote, close))}?"
         facts = error.facts | {"near": tuple(close)}
         raise NotFound(f"{error.message} {meant}", code=error.code, advice=error.advice, **facts) from error
+
+
+def stores_near(place: str) -> list[str]:
+    """Return stores in the directory of `place`: those with a close name, or else some."""
+    here = _stores_beside(Path(place))
+    return near(place, here) or here[:_SHOWN_MAX]
 
 
 def _stores_beside(path: Path) -> list[str]:

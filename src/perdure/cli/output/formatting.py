@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from perdure.errors import Invalid
 
-__all__ = ["ago", "count", "duration", "moment"]
+__all__ = ["ago", "count", "duration", "moment", "the_last"]
 
 _DURATION = re.compile(r"\+?([0-9]{1,6})([smhdwy])")
 _UNITS = {
@@ -43,6 +43,11 @@ def count(number: int, noun: str) -> str:
     """Return a number of things: 1 turn, 12 turns, 1,204 bodies."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def the_last(number: int, noun: str) -> str:
+    """Return what a shortened list has, for the beginning of a sentence: The last turn, The last 12 turns."""
+    return f"The last {noun}" if number == 1 else f"The last {count(number, noun)}"
 
 
 def duration(text: str, *, unit: str = "d") -> timedelta:

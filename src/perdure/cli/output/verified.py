@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from perdure import errors
 from perdure.cli.errors import CODES
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
-from perdure.shapes.store import VerifyShape
+from perdure.shapes.store import FaultShape, VerifyShape
 
 __all__ = [
     "Verified",
@@ -23,6 +25,10 @@ _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
     """What was checked, and what is wrong."""
 
+    only: list[str] = msgspec.field(
+        default_factory=list
+    )  # the threads, maps and memories that were checked; empty: all
+
     @property
     def exit_code(self) -> int:
         """Return 0 if nothing is wrong."""
@@ -31,15 +37,18 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print each fault, and the sum."""
         for fault in self.faults[:_SHOWN]:
-            named = fault.digest or fault.name or ""
-            told = _DIGEST.sub(_shortened, f"{fault.kind} in {fault.space}: {fault.what} ")
-            screen.say(("✗ ", "bad"), told, (_DIGEST.sub(_shortened, named), "digest"))
+            screen.wrap(_DIGEST.sub(_shortened, _told(fault)), indent=2, label=("✗ ", "bad"))
         left = len(self.faults) + self.unnamed - _SHOWN
         if left > 0:
             screen.say((f"… and {count(left, 'fault')} more; --json names them.", "quiet"))
         looked = ", ".join(count(number, kind) for kind, number in self.checked.items())
         if self.ok:
-            screen.wrap(("✓ ", "good"), f"{self.store} is intact: {looked}.")
+            whole = (
+                f"{self.store} is intact"
+                if not self.only
+                else f"Intact in {self.store}: {', '.join(self.only)}"
+            )
+            screen.wrap(("✓ ", "good"), f"{whole}{';' if self.only else ':'} {looked}.")
         else:
             faults = count(len(self.faults) + self.unnamed, "fault")
             screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
@@ -54,6 +63,14 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
             screen.say(
                 (f"The state of {left_out} could not be computed again, as a part of it is gone.", "quiet")
             )
+
+
+def _told(fault: FaultShape) -> str:
+    """Return what is wrong and where, each name once."""
+    named = fault.digest or fault.name
+    kind = "" if fault.what.startswith(fault.kind) else f"{fault.kind} "
+    which = f"{named} " if named and named not in fault.what else ""
+    return f"{kind}{which}{'in ' if kind or which else ''}{fault.place or fault.space}: {fault.what}"
 
 
 def _shortened(full: re.Match[str]) -> str:

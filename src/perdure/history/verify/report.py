@@ -53,11 +53,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     digest: Digest | None = None  # of the object; None: it has none, or it could not be read
     name: str | None = None  # of the timeline, cell or entry
+    place: str | None = None  # what people call the space, such as thread 'trip'; None: it was not looked up
 
     def __str__(self) -> str:
         """Return what is damaged and how."""
         named = " ".join(part for part in (self.kind, self.digest or self.name) if part)
-        return f"{named} in {self.space}: {self.what}"
+        return f"{named} in {self.place or self.space}: {self.what}"
 
 
 class VerifiedPoint(msgspec.Struct, frozen=True, kw_only=True):

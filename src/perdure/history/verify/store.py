@@ -25,12 +25,14 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 
+import msgspec
+
 from perdure.engines import loops, shared_rules
 from perdure.engines.contract import Engine, Fact
 from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
-from perdure.history.space import STORE, THREADS, Space, label_of
+from perdure.history.space import STORE, THREADS, Space, label_of, words_for
 from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import (
@@ -396,7 +398,10 @@ def verify(
             space = _reading(engine, name, findings)
             _verify_space(space, (since or {}).get(name), weights.get(name, 0), books, findings)
         findings.space = STORE
-    return findings.report()
+    report = findings.report()
+    places = {name: words_for(engine, name) for name in {fault.space for fault in report.faults}}
+    named = [msgspec.structs.replace(fault, place=places[fault.space]) for fault in report.faults]
+    return msgspec.structs.replace(report, faults=tuple(named))
 
 
 def _weight(engine: Engine, name: str) -> int:

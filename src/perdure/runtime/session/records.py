@@ -38,7 +38,7 @@ from perdure.history.space import (
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.head import Head
-from perdure.model.run import ENDED, QUEUE, RunRecord, RunState, check_run_step
+from perdure.model.run import ENDED, QUEUE, RUN, RunRecord, RunState, check_run_step
 
 __all__ = [
     "DUE",
@@ -71,7 +71,6 @@ __all__ = [
     "worker_agent",
 ]
 
-RUN = "run/"  # cells of runs, by id
 WAITS = "waits/"  # marks of runs that wait, by timeline
 DUE = "due/"  # cells of runs that a worker has to look at, by agent and time
 WORK = "work"  # the space of the workers of a store

@@ -12,7 +12,6 @@ import msgspec
 
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model.call import CallRecord, CallState
-from perdure.model.commit import MoveRecord
 from perdure.model.effect import Effect
 from perdure.model.run import RunRecord, RunState
 from perdure.server.routing import (
@@ -46,10 +45,12 @@ from perdure.shapes.lookup import (
     run_of,
 )
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
-from perdure.shapes.text import now, shortened, stamp
+from perdure.shapes.text import now, shortened
 from perdure.shapes.threads import (
     Comparison,
     ContextShape,
+    MovePage,
+    MoveShape,
     ThreadDetail,
     ThreadShape,
     TimelineShape,
@@ -57,7 +58,7 @@ from perdure.shapes.threads import (
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["MovePage", "MoveShape", "ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
+__all__ = ["ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
 
 _SAID_LAST = 4  # messages among which an overview looks for words: a message that only calls a tool has none
 _SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
@@ -265,41 +266,6 @@ def list_timelines(call: HttpCall) -> TimelinePage:
     """List the timelines of a thread."""
     thread = call.thread()
     return TimelinePage(thread=thread.id, timelines=TimelineShape.every(thread, thread.at()))
-
-
-class MoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """One recorded move of a head."""
-
-    version: int
-    act: str  # commit, fork, undo, redo, promote, keep or seal
-    from_: str | None
-    to: str | None
-    at: str | None  # when the commit was written that it led to; null: it led before the first
-    turn: int
-    reason: str | None
-
-    @classmethod
-    def of(cls, thread: Thread, move: MoveRecord) -> MoveShape:
-        """Return the move as programs read it."""
-        entry = next(iter(thread.at(move.to).log(limit=1)), None) if move.to else None
-        return cls(
-            version=move.version,
-            act=str(move.act),
-            from_=move.from_,
-            to=move.to,
-            at=stamp(entry.at) if entry else None,
-            turn=entry.turn if entry else 0,
-            reason=entry.reason if entry else None,
-        )
-
-
-class MovePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The moves of a timeline's head, newest first."""
-
-    thread: str
-    timeline: str
-    moves: list[MoveShape]
-    more: bool  # whether there are older ones beyond the limit
 
 
 class MovesQuery(LineQuery, frozen=True, kw_only=True):

@@ -25,8 +25,8 @@ import msgspec
 
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
-from perdure.errors import Conflict, Corrupt
-from perdure.history.space import AGENTS, STORE, THREADS
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.history.space import AGENTS, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
 from perdure.ledger import held, verify
 from perdure.ledger.held import COPIES
@@ -72,32 +72,57 @@ def restore(
     """Check a backup and make the store at `target` from it; its runs and approvals are held there.
 
     With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first.  Raises `Corrupt`
-    if the backup is damaged, and `Conflict` if there is another store; both are as they were then.
+    if the backup is damaged, `NotFound` if there is none, or no directory for the store, and `Conflict` if there is
+    another store; all of them are as they were then.
     """
     if registry.place_of(backup) == registry.place_of(target):
         raise onto_itself(backup)
+    path = registry.file_of(target)
+    path = None if path is None else path.resolve()
+    source = _open_backup(backup)
     try:
-        source = registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
-    except Corrupt as error:
-        raise _damaged(backup, error.message, 1) from error
-    try:
+        if path is not None:
+            _check_directory(path)
         report = verify.verify(source, progress=checked)
         if not report.ok:
             raise _damaged(backup, report.faults[0].what, len(report.faults))
-        path = registry.file_of(target)
-        path = None if path is None else path.resolve()
         if path is not None:
             _put_back(path)
-            _is_sound(source, path, replace=replace)  # refuses now what the last step would refuse
+            _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
         into, new = _open_new(source, target, path)
         try:
             done = copy(source, into, address=backup, kind="restore", clock=clock, progress=progress)
         finally:
             into.close()
-        moved = [] if path is None else _put_in_place(source, new, path, replace=replace)
+        moved = [] if path is None else _put_in_place(source, new, path, backup, replace=replace)
     finally:
         source.close()
     return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
+
+
+def _open_backup(backup: str) -> Engine:
+    try:
+        return registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
+    except Corrupt as error:
+        raise _damaged(backup, error.message, 1) from error
+    except NotFound as error:
+        raise NotFound(
+            f"there is no backup at {shown_address(backup)}; nothing was restored.",
+            code="backup_not_found",
+            advice="Name the file of a backup.",
+            backup=shown_address(backup),
+        ) from error
+
+
+def _check_directory(path: Path) -> None:
+    """Raise `NotFound` if the directory of a store that is to be made does not exist."""
+    if not path.parent.is_dir():
+        raise NotFound(
+            f"the directory {path.parent} of the store does not exist; nothing was restored.",
+            code="directory_not_found",
+            advice="Create it first.",
+            path=str(path),
+        )
 
 
 def _damaged(backup: str, what: str, faults: int) -> Corrupt:
@@ -125,7 +150,7 @@ def _state_of(source: Engine) -> str:
     return digest_of(Kind.BODY, canonical.encode([origin_of(source), standings]))[:16]
 
 
-def _is_sound(source: Engine, path: Path, *, replace: bool) -> bool:
+def _is_sound(source: Engine, path: Path, backup: str, *, replace: bool) -> bool:
     """True if there is a store at `path` that can be read; raise `Conflict` if it has to stay.
 
     A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.
@@ -141,7 +166,7 @@ def _is_sound(source: Engine, path: Path, *, replace: bool) -> bool:
         try:
             if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
                 return True
-            _check_not_newer(present, source, str(path))
+            _check_not_newer(present, source, str(path), backup)
         finally:
             present.close()
     if not replace:
@@ -161,7 +186,7 @@ def _is_unfinished(present: Engine, source: Engine) -> bool:
     return any(each.origin == origin and each.state != "complete" for each in held.arrivals(present))
 
 
-def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
+def _check_not_newer(present: Engine, source: Engine, place: str, backup: str) -> None:
     """Raise `Conflict` if a store has any write that the backup lacks; it names the newer threads first.
 
     Records of restores do not count: the store that is made has records of its own, and holds what it holds.
@@ -169,13 +194,14 @@ def _check_not_newer(present: Engine, source: Engine, place: str) -> None:
     spaces = [space for space in loops.spaces(present) if space != COPIES]
     newer = [space for space in spaces if not has_all(present, source, space)]
     if newer:
-        named = [_named(present, space) for space in sorted(newer, key=_by_interest)]
+        named = [words_for(present, space) for space in sorted(newer, key=_by_interest)]
         more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
         raise Conflict(
             f"{place} has writes that the backup lacks, in {', '.join(named[:_SHOWN])}{more}; nothing was restored.",
             code="target_newer",
             advice="Restore the backup beside it, under another name, and look at both.",
             store=place,
+            backup=shown_address(backup),
             spaces=tuple(newer),
             threads=tuple(label_or_name(present, each) for each in newer if each.startswith(THREADS)),
         )
@@ -187,25 +213,14 @@ def _by_interest(space: str) -> int:
     return next((at for at, prefix in enumerate(prefixes) if space.startswith(prefix)), len(prefixes))
 
 
-def _named(engine: Engine, space: str) -> str:
-    """Return what people call a space."""
-    if space.startswith(THREADS):
-        return f"thread '{label_or_name(engine, space)}'"
-    if space.startswith(MEMORY):
-        return f"memory '{space.removeprefix(MEMORY)}'"
-    if space.startswith(AGENTS):
-        return f"the map of agent '{space.removeprefix(AGENTS)}'"
-    return "the list of threads" if space == STORE else f"the records '{space}'"
-
-
-def _put_in_place(source: Engine, new: Path, path: Path, *, replace: bool) -> list[str]:
+def _put_in_place(source: Engine, new: Path, path: Path, backup: str, *, replace: bool) -> list[str]:
     """Let the complete file `new` be the store at `path`, and set aside what is there; return the new names.
 
     Raises `Conflict`, having moved nothing, if that has to stay; the new file is removed then.
     """
     try:
         with registry.write_lock(path) as is_open:
-            if _is_sound(source, path, replace=replace) and is_open():
+            if _is_sound(source, path, backup, replace=replace) and is_open():
                 raise Conflict(
                     f"another process uses {path}; nothing was restored.",
                     code="target_in_use",

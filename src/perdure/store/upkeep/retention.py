@@ -33,6 +33,7 @@ from perdure.model import canonical
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import MAIN
+from perdure.model.names import SERVER_THREAD
 from perdure.model.run import ENDED, LEASE, QUEUE, QUEUES, RunRecord
 from perdure.runtime.session import records
 from perdure.store.plumbing import directory
@@ -122,8 +123,13 @@ def _threads(engine: Engine, policy: RetentionPolicy) -> Iterator[tuple[str, dir
 
 
 def _idle_threads(engine: Engine, policy: RetentionPolicy, since: int) -> Iterator[SpacePlan]:
-    """Yield the threads that nothing was written to since, and why some of them stay."""
+    """Yield the threads that nothing was written to since, and why some of them stay.
+
+    The server's own thread is never among them: its keys are in use though nobody changes them.
+    """
     for id, record in _threads(engine, policy):
+        if id == SERVER_THREAD:
+            continue
         space = space_of(engine, record.space)
         try:
             if (_last_written(space) or record.begun_at) >= since:

@@ -71,7 +71,7 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
         again = " before; nothing new was written" if self.again else ""
         is_plain = call.state in ("approved", "denied")  # else more has happened than the decision
         moved = () if is_plain else (", which is ", state(call.state))
-        screen.say(f"{self.summary}{again}: ", (call.tool, "tool"), *moved, ", ", (call.id, "name"))
+        screen.sentence(f"{self.summary}{again}: ", (call.tool, "tool"), *moved, ", ", (call.id, "name"))
         self.show_change(screen)
         if call.run and call.state in ("approved", "denied"):
             screen.suggest(

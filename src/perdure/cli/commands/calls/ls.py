@@ -12,7 +12,7 @@ from perdure.cli.commands.runs.show import found_run
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import ago, count
+from perdure.cli.output.formatting import ago, the_last
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid, NotFound
@@ -66,7 +66,7 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
             ],
         )
         if self.more:
-            screen.say((f"The last {count(len(self.calls), 'call')}; --limit 0 lists all.", "quiet"))
+            screen.say((f"{the_last(len(self.calls), 'call')}; --limit 0 lists all.", "quiet"))
         if not self.thread:
             self._suggest(screen)
 

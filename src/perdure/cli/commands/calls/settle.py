@@ -37,7 +37,7 @@ class Settled(CallAfter, Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what can be done now."""
         call = self.call
-        screen.say(f"{self.summary}: ", (call.tool, "tool"), *self._moved, (f" {call.id}", "name"))
+        screen.sentence(f"{self.summary}: ", (call.tool, "tool"), *self._moved, (f" {call.id}", "name"))
         if call.why:
             screen.wrap((call.why, "quiet"), indent=2)
         if call.state == "requested":

@@ -10,13 +10,15 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, known_memory
 from perdure.cli.input.stores import reading, writing
+from perdure.cli.input.suggestions import guessing
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, OpId
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.memory import parse_version_path
+from perdure.model.names import id_meant
 from perdure.model.patch import Clear, Put
 from perdure.shapes.text import shortened, stamp
 from perdure.shapes.threads import HeadShape
@@ -27,7 +29,7 @@ __all__ = ["MemoryCommit", "MemoryLog", "MemoryMoved", "log", "redo", "undo"]
 
 _COLUMNS = (
     Column("change", gives_way=True),
-    Column("text now", gives_way=True),
+    Column("text", gives_way=True),
     Column("by", leaves=2),
     Column("when", "when", leaves=1),
     Column("commit", "digest"),
@@ -47,7 +49,9 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
     items: list[str]  # that it added, changed or forgot
-    text: str | None  # of the first of them, as it is now; null: it was forgotten, or is out of reach
+    text: (
+        str | None
+    )  # of the first of them, as this change left it, or as it was before it was forgotten; null: gone
 
 
 class MemoryLog(Answer, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class MemoryLog(Answer, frozen=True, kw_only=True):
             ],
         )
         if self.more:
-            screen.say((f"The last {count(len(self.commits), 'change')}; --limit 0 shows all.", "quiet"))
+            screen.say((f"{the_last(len(self.commits), 'change')}; --limit 0 shows all.", "quiet"))
 
 
 class MemoryMoved(Answer, frozen=True, kw_only=True):
@@ -98,14 +102,25 @@ class MemoryMoved(Answer, frozen=True, kw_only=True):
         )
 
 
-def log(*, owner: Owner, limit: Limit = 20, everywhere: Everywhere = EVERYWHERE) -> MemoryLog:
+def log(
+    item: Annotated[
+        str | None,
+        Parameter(name="ITEM", help="Only changes of this item; of all if left out", show_default=False),
+    ] = None,
+    /,
+    *,
+    owner: Owner,
+    limit: Limit = 20,
+    everywhere: Everywhere = EVERYWHERE,
+) -> MemoryLog:
     """Show the changes of an owner's memory, newest first
 
-    A change that was undone is not listed; redo brings it back.
+    Each has the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it. A change that
+    was undone is not listed; redo brings it back.
     """
     with reading(everywhere) as store:
         memory = known_memory(store, owner)
-        found = memory.log(limit=limit + 1 if limit else None)
+        found = memory.log(limit=limit + 1 if limit else None) if item is None else _changes_of(memory, item)
         shown, more = cut_off(found, limit)
         return MemoryLog(owner=owner, commits=[_commit(memory, each) for each in shown], more=more)
 
@@ -148,10 +163,20 @@ def _moved(memory: Memory, did: str, head: HeadShape) -> MemoryMoved:
     return MemoryMoved(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
 
 
+def _changes_of(memory: Memory, item: str) -> list[LogEntry]:
+    """Return the changes of an item that is named by its id or a part of it, forgotten or not; raises `NotFound`."""
+    changes = [(each, _items(each)) for each in memory.log()]
+    known = list(dict.fromkeys(id for _, items in changes for id in items))
+    with guessing(item, lambda: known):
+        whole = id_meant(item, known, what="item", beginnings=True)
+        if whole is None:
+            memory.get(item)  # raises `NotFound`
+    return [each for each, items in changes if whole in items]
+
+
 def _commit(memory: Memory, entry: LogEntry) -> MemoryCommit:
-    items, text = _items(entry), None
-    with suppress(NotFound):
-        text = memory.get(items[0]).text if items else None
+    items = _items(entry)
+    text = _text(memory, items[0], entry) if items else None
     return MemoryCommit(
         commit=entry.digest,
         reason=entry.reason,
@@ -161,6 +186,14 @@ def _commit(memory: Memory, entry: LogEntry) -> MemoryCommit:
         items=items,
         text=text,
     )
+
+
+def _text(memory: Memory, item: str, entry: LogEntry) -> str | None:
+    """Return the text of an item as a commit left it, or as it was before a commit that forgot it; None: it is gone."""
+    for at in (entry.digest, *entry.parents[:1]):
+        with suppress(NotFound):
+            return memory.get(item, at=at).text
+    return None
 
 
 def _items(entry: LogEntry) -> list[str]:

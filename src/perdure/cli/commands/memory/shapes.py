@@ -37,8 +37,10 @@ AnyScope: TypeAlias = Annotated[
 
 
 @contextmanager
-def memory_with(store: Store, owner: str, item: str) -> Generator[tuple[Memory, str]]:
-    """Open an owner's memory and find the whole id of an item that may be named by a part of it.
+def memory_with(
+    store: Store, owner: str, item: str, *, at: str | None = None
+) -> Generator[tuple[Memory, str]]:
+    """Open an owner's memory and find the whole id of an item that may be named by a part of it, at a moment or now.
 
     An error for a missing item or owner names those that are close.
     """
@@ -46,10 +48,10 @@ def memory_with(store: Store, owner: str, item: str) -> Generator[tuple[Memory, 
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
     with guessing(owner, lambda: owner_names(store)), guessing(item, lambda: items):
         try:
-            memory.get(item)
+            _ = memory.get(item) if at is None else memory.get(item, at=at)
             whole = item
         except (NotFound, Invalid):
-            known = (each.id for each in memory.items())
+            known = (each.id for each in (memory.items() if at is None else memory.at(at)))
             whole = id_meant(item, known, what="item", beginnings=True) or item
         yield memory, whole
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from perdure.cli.commands.memory.shapes import ItemId, Owner, memory_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -40,12 +44,29 @@ class MemoryShowAnswer(Answer, frozen=True, kw_only=True):
         screen.wrap(item.text, indent=2)
 
 
-def show(item: ItemId, /, *, owner: Owner, everywhere: Everywhere = EVERYWHERE) -> MemoryShowAnswer:
+def show(
+    item: ItemId,
+    /,
+    *,
+    owner: Owner,
+    at: Annotated[
+        str | None,
+        Parameter(
+            name="--at",
+            metavar="COMMIT",
+            help="As this commit of `memory log` left it, even if it was undone or forgotten since",
+        ),
+    ] = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> MemoryShowAnswer:
     """Show one item: its text, its author and its source
 
     A reference with a commit shows that version, even if it was undone or forgotten since.
     """
     with reading(everywhere) as store:
-        with memory_with(store, owner, item) as (memory, whole):
-            found = memory.resolve(item) if item.startswith("mem://") else memory.get(whole)
+        with memory_with(store, owner, item, at=at) as (memory, whole):
+            if item.startswith("mem://"):
+                found = memory.resolve(item)
+            else:
+                found = memory.get(whole) if at is None else memory.get(whole, at=at)
         return MemoryShowAnswer(item=MemoryShape.of(found))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,9 +16,11 @@ from perdure.cli.options import EVERYWHERE, AnyTimeline, By, Everywhere, ThisRun
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen
+from perdure.errors import NotFound
 from perdure.model.head import MAIN
 from perdure.model.run import ENDED
 from perdure.shapes.ledger import OneRun, RunShape
+from perdure.store.thread import Thread
 
 __all__ = ["Cancelled", "cancel"]
 
@@ -54,5 +59,26 @@ def cancel(
             record = found_run(store.thread(thread), run, None)
             run, line = record.id, timeline or record.timeline
         found = store.thread(thread, timeline=line)
-        record = found.cancel(run, why=why, by=decided_by(by))
+        with _naming_queued(found, run):
+            record = found.cancel(run, why=why, by=decided_by(by))
         return Cancelled(thread=thread, run=RunShape.now(found, record))
+
+
+@contextmanager
+def _naming_queued(thread: Thread, run: str | None) -> Generator[None]:
+    """Let the error for no open run name one that has not begun: such a run is cancelled only by its id."""
+    try:
+        yield
+    except NotFound as error:
+        queued = [
+            each.id for each in thread.runs() if each.state == "created" and each.timeline == thread.timeline
+        ]
+        if run is not None or error.code != "open_run_missing" or not queued:
+            raise
+        raise NotFound(
+            error.message,
+            code=error.code,
+            advice=f"A run that has not begun is named: `perdure runs cancel {shlex.quote(thread.id)} {queued[0]}`.",
+            **error.facts,
+            queued=tuple(queued),
+        ) from error

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import ago, count, moment
+from perdure.cli.output.formatting import ago, count, moment, the_last
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
@@ -88,7 +88,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
             ],
         )
         if self.more:
-            screen.say((f"The last {count(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
+            screen.say((f"{the_last(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
         self._show_unclear(screen)
 
     def _words(self, run: RunShape) -> list[str]:

@@ -138,6 +138,14 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
             code="run_missing",
             thread=thread.id,
         )
+    if timeline is not None and (elsewhere := run_of(thread, id, None)) is not None:
+        raise NotFound(
+            f"run '{id}' is on timeline '{elsewhere.timeline}', not on '{timeline}'; nothing was done.",
+            code="run_elsewhere",
+            advice="Leave --timeline out.",
+            run=id,
+            timeline=elsewhere.timeline,
+        )
     hint = did_you_mean(id, (each.id for each in reversed(runs)), likeness=0.5)
     raise NotFound(
         f"{where} has no run '{id}'; nothing was done. {hint}".rstrip(),

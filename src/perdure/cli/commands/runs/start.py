@@ -62,8 +62,8 @@ def start(
 ) -> QueuedRun:
     """Queue an input for a worker, now or for a later time
 
-    It is durable when this returns. The inputs of a timeline are taken in their order. `perdure runs cancel` ends a
-    run that has not begun.
+    It is durable when this returns. The inputs of a timeline are taken in their order. `perdure runs cancel THREAD RUN`
+    ends a run that has not begun. The store has to be there: `perdure init` makes one.
     """
     due = None if at is None else _time(at)
     with writing(everywhere) as store:

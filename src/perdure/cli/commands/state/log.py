@@ -24,7 +24,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.formatting import moment, the_last
 from perdure.cli.output.screen import Cell, Column, Screen
 from perdure.errors import Forgotten
 from perdure.history.changes.patch_builder import Touched
@@ -86,7 +86,7 @@ class PathLog(StateOf, Answer, frozen=True, kw_only=True):
             ],
         )
         if self.more:
-            screen.say((f"The last {count(len(self.versions), 'version')}; --limit 0 shows all.", "quiet"))
+            screen.say((f"{the_last(len(self.versions), 'version')}; --limit 0 shows all.", "quiet"))
 
 
 def log(

@@ -18,7 +18,7 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed, show_message
-from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Cell, Column, Part, Screen
 from perdure.errors import Invalid
@@ -58,7 +58,7 @@ class _Ended(LogPage, Answer, frozen=True, kw_only=True):
         if not shown:
             screen.say(f"Nothing is committed on '{self.timeline}' of '{self.thread}'.")
         elif self.more:
-            screen.say((f"The last {count(shown, noun)}; --limit 0 shows all.", "quiet"))
+            screen.say((f"{the_last(shown, noun)}; --limit 0 shows all.", "quiet"))
 
 
 class Log(TurnLog, _Ended, frozen=True, kw_only=True):
@@ -70,10 +70,9 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
         """Print turn by turn what was said and what changed."""
         for turn in self.turns:
             heads = "".join(f" ← {name}" for name in self.heads.get(turn.after, ()))
-            screen.say(
-                (f"{turn_name(turn)}  ", "title"),
-                (turn.handed_off or turn.reason, "name"),
-                f" to {turn.backend}" if turn.reason == SWITCHED else "",
+            screen.sentence(
+                (turn_name(turn), "title"),
+                (_why_made(turn), "name"),
                 *_ended(turn),
                 (heads, "line"),
                 (f"  {_moment_of(turn)}", "when"),
@@ -95,6 +94,14 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
             screen.gap()
         is_said = all(turn.kind == "message" for turn in self.turns)
         self._end(screen, len(self.turns), "turn" if is_said else "change")
+
+
+def _why_made(turn: TurnShape) -> str:
+    """Return what is said of a turn beside its number; nothing of one that a run made, whose words follow."""
+    if turn.reason == SWITCHED:
+        return f"  to {turn.backend}"
+    words = turn.handed_off or ("" if turn.reason == _SAID else turn.reason)
+    return f"  {words}" if words else ""
 
 
 def _moment_of(turn: TurnShape) -> str:
@@ -205,6 +212,7 @@ def _what(commit: CommitShape) -> str:
     return ", ".join(part for part in parts if part)
 
 
+_SAID = "user_message"  # the reason of the first commit of a run
 _IMPORTED = "import"  # the reason of a commit with messages of another tool
 _NAMES_SHOWN = 2  # of a turn, as another program's ids of its messages
 _TEXT_LENGTH = 60
@@ -229,7 +237,7 @@ class TurnsAnswer(TurnPage, Answer, frozen=True, kw_only=True):
             screen.say(f"Nothing is committed on '{self.timeline}' of '{self.thread}'.")
             return
         if self.more:
-            screen.say((f"The last {count(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
+            screen.say((f"{the_last(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
         screen.table(_TURN_COLUMNS, [_row(turn, wide=screen.width >= _WIDE) for turn in self.turns])
 
 
