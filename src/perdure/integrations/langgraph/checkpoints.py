@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import pairwise
 from secrets import token_hex
+from sys import getrefcount
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -64,6 +65,7 @@ __all__ = [
     "config_of",
     "fork",
     "ids_of",
+    "is_of_run",
     "is_of_task",
     "line_of",
     "name_of",
@@ -74,6 +76,7 @@ __all__ = [
 
 RECORD = "/langgraph/checkpoint.json"
 CHANNELS = "/langgraph/channels"
+_identity = id  # parameters here are called `id`, too
 _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langgraph/pruned.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _TRIGGER = "branch:to:"
@@ -441,13 +444,29 @@ def read_record(stored: Any) -> CheckpointRecord:
         ) from error
 
 
+class _CountedReference:
+    """What a weak reference is to other objects, to one that can have none: it is gone once no other code refers to it."""
+
+    __slots__ = ("__weakref__", "_found")
+
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def __call__(self) -> object | None:
+        return self._found if getrefcount(self._found) > _OWN_REFERENCES else None
+
+
+_OWN_REFERENCES = 2  # of `_CountedReference` and of the question
+
+
 class SaverMemory:
     """What savers of one store remember: how they learned of checkpoints, the runs of this process, lists of messages."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._known: OrderedDict[tuple[str, str, str | None], How] = OrderedDict()
-        self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str, str], Callable[[], object | None]] = OrderedDict()
+        self._counted: weakref.WeakValueDictionary[int, _CountedReference] = weakref.WeakValueDictionary()
         self._tips: OrderedDict[tuple[str, str], tuple[Head, FoundCheckpoint]] = OrderedDict()
         self._lock = Lock()
         self._writing: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
@@ -489,12 +508,18 @@ class SaverMemory:
                 self._tips.popitem(last=False)
 
     def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:
-        """Note which run writes a checkpoint: LangGraph has one object of metadata for each run."""
-        try:
-            found = weakref.ref(run)
-        except TypeError:  # None or a plain dictionary: a program calls the saver itself
-            return
+        """Note which run writes a checkpoint, None: a program does; LangGraph has one object of metadata for each run.
+
+        It is a plain dictionary, which can have no weak reference, if the program gives the run metadata of its own.
+        """
         with self._lock:
+            if type(run) is dict:
+                counted = _CountedReference(cast("object", run))
+                found = self._counted.setdefault(_identity(cast("object", run)), counted)
+            elif run is not None:
+                found = weakref.ref(run)
+            else:
+                return
             self._runs[thread_id, namespace, id] = found
             while len(self._runs) > _KNOWN_MAX:
                 self._runs.popitem(last=False)
@@ -660,6 +685,11 @@ def config_of(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
     """Return the config that names a checkpoint; None: the latest."""
     given = {"thread_id": thread_id, "checkpoint_ns": namespace}
     return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
+
+
+def is_of_run(config: RunnableConfig) -> bool:
+    """True if a run of LangGraph calls the saver, and not a program itself."""
+    return "__pregel_runtime" in config.get("configurable", {})
 
 
 def is_of_task(namespace: str) -> bool:

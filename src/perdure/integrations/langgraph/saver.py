@@ -60,6 +60,7 @@ from perdure.integrations.langgraph.checkpoints import (
     config_of,
     fork,
     ids_of,
+    is_of_run,
     is_of_task,
     line_of,
     name_of,
@@ -414,7 +415,8 @@ class Saver(BaseCheckpointSaver[str]):
         record = CheckpointRecord.of(config, checkpoint, metadata, self._codec.encode, self._holder())
         source = str(metadata.get("source", ""))
         # Before the write: a reader of the checkpoint must find its run.
-        self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
+        run = config.get("metadata") if is_of_run(config) else None
+        self._memory.began(thread_id, namespace, record.id, run)
         for attempt in range(_ATTEMPTS_MAX):
             try:
                 self._put_once(record, checkpoint, source, config, is_first=attempt == 0)
@@ -657,10 +659,8 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _is_put_next(self, config: RunnableConfig, thread_id: str, namespace: str, id: str) -> bool:
         """True if a run of LangGraph makes these writes, and has not put the checkpoint after them yet."""
-        if "__pregel_runtime" not in config.get("configurable", {}):  # a program calls the saver itself
-            return False
         tip = self._memory.tip(thread_id, line_of(namespace))
-        return tip is None or tip[1].record.parent != id
+        return is_of_run(config) and (tip is None or tip[1].record.parent != id)
 
     # Copying.
 
