@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -211,6 +212,20 @@ def test_a_write_waits_until_a_put_has_stored_it() -> None:
     assert not pending.wait(KEY, [WRITE], patience)  # no put comes
     with pending.taken(*KEY) as nothing:
         assert nothing == ()
+
+
+def test_a_write_waits_as_long_as_a_put_before_it_is_under_way() -> None:
+    """Puts of a run come one after the other: the one that is to take it may have to wait for a slow disk."""
+    pending, stored = PendingWrites(), list[bool]()
+    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], Patience())))
+    with pending.taken("t", "", "1ef"):
+        waiter.start()
+        time.sleep(0.1)
+    with pending.taken(*KEY) as taken:
+        assert taken == [WRITE]
+    waiter.join()
+
+    assert stored == [True]
 
 
 def test_writes_that_wait_in_vain_wait_less_and_less_often() -> None:

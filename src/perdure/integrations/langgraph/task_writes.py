@@ -49,7 +49,8 @@ __all__ = [
 WRITES = "langgraph/writes"
 CARRIED = "/langgraph/writes.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph-writes", "langgraph-ns-writes"
-_WAIT_SECONDS = 0.02
+_WAIT_SECONDS = 0.02  # for the next put to begin
+_WAITS_MAX = 50  # if puts before it are under way
 _SKIPPED_MAX = 1024  # writes that do not wait after many that did in vain
 _CARRIED_BYTES_MAX = 64 * 1024
 _ATTEMPTS_MAX = 256
@@ -142,36 +143,56 @@ class PendingWrites:
         """Begin with none."""
         self._lock = ThreadLock()
         self._waiting: dict[_Key, _Waiting] = {}
+        self._puts: dict[tuple[str, str], int] = {}  # under way, by thread and namespace
 
     def wait(self, key: _Key, writes: Sequence[TaskWrite], patience: Patience) -> bool:
-        """Return True once another thread has stored these writes; False if none does: then the caller has to."""
+        """Return True once another thread has stored these writes; False if none does: then the caller has to.
+
+        Puts of one run come one after the other, so the put that is to take them may have to wait for those before it.
+        """
         with self._lock:
             if key in self._waiting or not patience.is_tried():
                 return False
             own = self._waiting[key] = _Waiting(writes)
-        if not own.settled.acquire(timeout=_WAIT_SECONDS):
+        for _ in range(_WAITS_MAX):
+            if own.settled.acquire(timeout=_WAIT_SECONDS):
+                break
             with self._lock:
                 is_left = self._waiting.get(key) is own
-                if is_left:
+                if is_left and key[:2] not in self._puts:
                     del self._waiting[key]
-            if not is_left:
-                own.settled.acquire()  # a put has taken them: its outcome must be waited for
+                    break
+        else:
+            self._give_up(key, own)
         patience.note(is_stored=own.is_stored)
         return own.is_stored
 
+    def _give_up(self, key: _Key, own: _Waiting) -> None:
+        with self._lock:
+            is_left = self._waiting.get(key) is own
+            if is_left:
+                del self._waiting[key]
+        if not is_left:
+            own.settled.acquire()  # another thread has taken them: its outcome must be waited for
+
     @contextmanager
     def taken(self, thread_id: str, namespace: str, id: str | None) -> Generator[Sequence[TaskWrite]]:
-        """Take the writes that wait for a checkpoint; they are stored if the block ends without an error."""
+        """Take the writes that wait for a checkpoint; they are stored if the block, which writes, ends without an error."""
+        place = thread_id, namespace
         with self._lock:
-            own = None if id is None else self._waiting.pop((thread_id, namespace, id), None)
-        if own is None:
-            yield ()
-            return
+            own = None if id is None else self._waiting.pop((*place, id), None)
+            self._puts[place] = self._puts.get(place, 0) + 1
         try:
-            yield own.writes
-            own.is_stored = True
+            yield () if own is None else own.writes
+            if own is not None:
+                own.is_stored = True
         finally:
-            own.settled.release()
+            with self._lock:
+                self._puts[place] -= 1
+                if not self._puts[place]:
+                    del self._puts[place]
+            if own is not None:
+                own.settled.release()
 
 
 def store_writes(line: Thread, namespace: str, id: str, writes: Sequence[TaskWrite]) -> None:
