@@ -126,9 +126,9 @@ def test_a_turn_reads_and_encodes_no_more_in_a_long_conversation(
 
     assert (late.writes, late.encoded, late.decoded) == (early.writes, 3, 0) == (4, 3, 0)
     assert late.objects <= early.objects + 4
-    assert (
-        late.compared == early.compared == 2
-    )  # by the read that begins the run, and by the put that ends it
+    # By the read that begins the run, unless it makes every message again, and by the put that ends it.
+    assert 1 <= late.compared <= 2
+    assert 1 <= early.compared <= 2
     assert opened.decoded > 180  # Control: a process that remembers nothing decodes every message
 
 
