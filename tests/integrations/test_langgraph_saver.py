@@ -209,7 +209,10 @@ def test_a_comparison_outside_the_write_loses_acknowledged_turns(
     assert len(now.checkpoint["channel_values"]["turns"]) == 1
 
 
-def test_a_new_input_does_not_take_the_place_of_a_run_under_way(store: Store) -> None:
+@pytest.mark.parametrize("metadata", [{}, {"user": "ada"}])
+def test_a_new_input_does_not_take_the_place_of_a_run_under_way(
+    store: Store, metadata: dict[str, str]
+) -> None:
     """It is refused while the run is at work, also with a saver of its own; the run finishes, and then it gets in."""
     began, may_go = threading.Event(), threading.Event()
 
@@ -218,7 +221,7 @@ def test_a_new_input_does_not_take_the_place_of_a_run_under_way(store: Store) ->
             began.set()
             may_go.wait(60)
 
-    one = chat(slow).compile(checkpointer=Saver(store))
+    one = chat(slow).compile(checkpointer=Saver(store)).with_config(metadata=metadata)
     other = chat().compile(checkpointer=Saver(store))
     run = threading.Thread(target=say, args=(one, "slow"), kwargs={"durability": "sync"})
     run.start()
@@ -289,7 +292,8 @@ def test_the_lease_of_a_silent_process_ends_by_itself(
         other.kill()
 
 
-def test_an_interrupted_run_holds_nothing(store: Store) -> None:
+@pytest.mark.parametrize("metadata", [{}, {"user": "ada"}])
+def test_an_interrupted_run_holds_nothing(store: Store, metadata: dict[str, str]) -> None:
     """After a breakpoint, an interrupt or an error the next input gets in at once."""
 
     def ask(state: Any) -> Any:
@@ -300,7 +304,7 @@ def test_an_interrupted_run_holds_nothing(store: Store) -> None:
     graph: Any = StateGraph(MessagesState)
     graph.add_node("ask", ask)
     graph.add_edge(START, "ask")
-    app = graph.compile(checkpointer=Saver(store))
+    app = graph.compile(checkpointer=Saver(store)).with_config(metadata=metadata)
     say(app, "one")
     app.invoke(Command(resume="yes"), config())
     say(app, "two")
@@ -308,6 +312,7 @@ def test_an_interrupted_run_holds_nothing(store: Store) -> None:
         say(app, "fail")
     say(app, "three")
     stopped = chat().compile(checkpointer=Saver(store), interrupt_before=["finish"])
+    stopped = stopped.with_config(metadata=metadata)
     say(stopped, "four")
     say(stopped, "five")
 
@@ -525,7 +530,7 @@ def test_what_is_pruned_is_gone_at_once_and_its_bytes_after_gc(tmp_path: Path, s
             ids[:1] if strategy == "keep_latest" else []
         )
         assert len(list(saver.list(config()))) == (strategy == "keep_latest")
-    removed = collected(path)
+    removed = collected(path, superseded=strategy == "keep_latest")
     with perdure.open(path) as store:
         assert removed > 0
         assert store.verify().ok
@@ -534,10 +539,13 @@ def test_what_is_pruned_is_gone_at_once_and_its_bytes_after_gc(tmp_path: Path, s
         )
 
 
-def collected(path: Path) -> int:
-    """Forget what was undone or removed; return how many objects went."""
+def collected(path: Path, *, superseded: bool = False) -> int:
+    """Forget what was undone or removed, perhaps what later states replaced too; return how many objects went."""
     with closing(open_engine(str(path), read_only=False, create=False, durability="power_loss")) as engine:
-        policy = RetentionPolicy(undone_after_days=0, removed_threads=True)
+        superseded_after = 0 if superseded else None
+        policy = RetentionPolicy(
+            undone_after_days=0, superseded_after_days=superseded_after, removed_threads=True
+        )
         planned = retention.plan(engine, policy, system_clock() + 1_000_000)
         retention.carry_out(engine, planned, ids=Ids(system_clock))
         return planned.count
@@ -601,7 +609,7 @@ def test_a_conversation_that_is_pruned_takes_no_more_bytes(tmp_path: Path) -> No
     for _ in range(3):
         with perdure.open(path) as store:
             Saver(store).prune(["t"])
-        collected(path)
+        collected(path, superseded=True)
 
     assert compact(path) < size
     with perdure.open(path) as store:

@@ -51,7 +51,7 @@ def outcomes(folder: Path, plugin: str, *arguments: str, env: Mapping[str, str])
     """Run the tests of a suite in a process of its own; return the outcome of each case: passed, failed or skipped."""
     report = folder / f"{plugin}-{os.getpid()}.xml"
     paths = [str(folder / "needs"), str(HERE), *sys.path]
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", plugin]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin]
     ran = subprocess.run(
         [*command, "--timeout", "300", "--junitxml", str(report), *arguments],
         cwd=folder,

@@ -5,8 +5,8 @@ another namespace commits of a timeline of their own.  Each commit has the check
 found by one look-up, and the latest one is at the head.  A channel is a path: a put writes the channels whose versions are
 new, and the tree shares the rest.  Channels that only say which node is next are in the record.
 
-Writes of tasks belong to a checkpoint that exists already.  They are paths of the timeline `langgraph/writes`, which never
-branches; so are the marks of checkpoints that were deleted.
+The writes of tasks are where `task_writes` says; the marks of checkpoints that were deleted are on the timeline
+`langgraph/writes` too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import pairwise
 from secrets import token_hex
+from sys import getrefcount
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -26,9 +27,20 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, get_checkpoint_metadata
 
-from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, PerdureError
 from perdure.integrations import foreign_ids
 from perdure.integrations.framework_threads import FrameworkThreads
+from perdure.integrations.langgraph.task_writes import (
+    CARRIED,
+    WRITES,
+    PendingWrites,
+    TaskWrite,
+    carried_name,
+    gone_path,
+    merged,
+    write_path,
+    writes_path,
+)
 from perdure.integrations.langgraph.transcript import RememberedLists, full_at
 from perdure.model.canonical import Json, prepared
 from perdure.model.digest import Digest
@@ -44,7 +56,6 @@ from perdure.store.view import View
 __all__ = [
     "CHANNELS",
     "RECORD",
-    "WRITES",
     "CheckpointRecord",
     "FoundCheckpoint",
     "How",
@@ -54,19 +65,18 @@ __all__ = [
     "config_of",
     "fork",
     "ids_of",
+    "is_of_run",
     "is_of_task",
     "line_of",
     "name_of",
     "side_line",
     "spoken",
     "thread_id_of",
-    "write_order",
-    "writes_path",
 ]
 
 RECORD = "/langgraph/checkpoint.json"
 CHANNELS = "/langgraph/channels"
-WRITES = "langgraph/writes"
+_identity = id  # parameters here are called `id`, too
 _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langgraph/pruned.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _TRIGGER = "branch:to:"
@@ -145,6 +155,9 @@ class FoundCheckpoint(NamedTuple):
     source: View | tuple[Thread, Head]  # of its commit; a head is read when the view is needed
     commit: Digest
     messages: tuple[str, Digest] | None = None  # the channel with the messages and its list; None: look it up
+    is_last: bool = (
+        False  # this process has written it, and the head has not moved since: no commit carries its writes
+    )
 
     @property
     def view(self) -> View:
@@ -184,20 +197,6 @@ def channel_path(channel: str) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _segments(namespace: str, id: str) -> str:
-    return f"{foreign_ids.path_segment(namespace)}/{foreign_ids.path_segment(id)}"
-
-
-def writes_path(namespace: str, id: str) -> str:
-    """Return the prefix of the writes that belong to a checkpoint."""
-    return f"/writes/{_segments(namespace, id)}"
-
-
-def gone_path(namespace: str, id: str) -> str:
-    """Return the path of the mark that a checkpoint was deleted."""
-    return f"/gone/{_segments(namespace, id)}"
 
 
 class GraphThreads(FrameworkThreads):
@@ -272,13 +271,24 @@ class GraphThreads(FrameworkThreads):
         writes = self.line(thread_id, WRITES)
         return writes is not None and writes.get(gone_path(namespace, id), default=None) is not None
 
-    def writes(self, thread_id: str, namespace: str, id: str) -> list[Mapping[str, Json]]:
-        """Return the stored writes of a checkpoint."""
+    def writes(self, thread_id: str, namespace: str, id: str, *, is_last: bool = False) -> list[TaskWrite]:
+        """Return the stored writes of a checkpoint, sorted; `is_last`: no commit carries any."""
         line = self.line(thread_id, WRITES)
-        if line is None:
-            return []
-        found = line.values(writes_path(namespace, id)).values()
-        return [cast("Mapping[str, Json]", each) for each in found]
+        stored = {} if line is None else line.values(writes_path(namespace, id))
+        found = [cast("TaskWrite", each) for each in stored.values()]
+        carried = [] if is_last else self.carried(thread_id, namespace, id)
+        return merged((*found, *carried)) if found or carried else []
+
+    def carried(self, thread_id: str, namespace: str, id: str) -> list[TaskWrite]:
+        """Return the writes of a checkpoint that commits of later ones carry, as far as `gc` has not let them go."""
+        thread = self.find(thread_id)
+        commits = () if thread is None else thread.named(carried_name(namespace, id))
+        found: list[TaskWrite] = []
+        for commit in commits:
+            assert thread is not None
+            with suppress(Forgotten):
+                found += cast("Mapping[str, Any]", thread.at(commit).get(CARRIED))["writes"]
+        return found
 
     def commits(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:
         """Yield the commits of all checkpoints of a thread, each once, with its thread, in no order."""
@@ -297,11 +307,17 @@ class GraphThreads(FrameworkThreads):
                     yield entry, thread
 
     def sorted(self, thread_id: str) -> list[FoundCheckpoint]:
-        """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written."""
+        """Return the checkpoints of a thread that were not deleted, the newest id first; each id once, as last written.
+
+        Those whose records `gc` has let go are not among them.
+        """
         found: dict[tuple[str, str], tuple[int, FoundCheckpoint]] = {}
         for entry, thread in self.commits(thread_id):
             view = thread.at(entry)
-            record = read_record(view.get(RECORD))
+            try:
+                record = read_record(view.get(RECORD))
+            except Forgotten:
+                continue
             key = record.namespace, record.id
             if key not in found or found[key][0] < entry.at:
                 found[key] = entry.at, FoundCheckpoint(record, view, entry.digest)
@@ -343,6 +359,7 @@ class GraphThreads(FrameworkThreads):
         """
         line = self.line(thread_id, WRITES, begin=True)
         assert line is not None
+        self._keep_writes(line, thread_id, gone, {each.key for each in left})
         _drop_writes(line, [each.key for each in gone])
         for namespace in sorted(namespaces):
             head = heads.get(line_of(namespace))
@@ -352,6 +369,26 @@ class GraphThreads(FrameworkThreads):
             side = self.line(thread_id, name) if name.startswith(_SIDE) and head.commit is not None else None
             if side is not None and side.get(_EMPTIED, default=None) is None:  # its process was killed
                 _empty(side)
+
+    def _keep_writes(
+        self,
+        line: Thread,
+        thread_id: str,
+        gone: Sequence[FoundCheckpoint],
+        left: Collection[tuple[str, str]],
+    ) -> None:
+        """Store the writes of checkpoints that are left by themselves, where a commit that goes carries them."""
+        below = {(each.record.namespace, each.record.parent) for each in gone if each.record.parent}
+        kept = [
+            (write_path(*key, each), each)
+            for key in sorted(below & set(left))
+            for each in self.carried(thread_id, *key)
+        ]
+        if kept:
+            with line.change("delete", on_conflict="rebase") as change:
+                for path, each in kept:
+                    if change.get(path, default=None) is None:
+                        change.put(path, cast("Json", dict(each)))
 
     def _cut(self, thread_id: str, namespace: str, head: Head, left: Sequence[FoundCheckpoint]) -> None:
         """Move the head of a namespace to the latest checkpoint that is left.
@@ -378,7 +415,11 @@ class GraphThreads(FrameworkThreads):
         said = [each for each in view.transcript() if each.words is not None]
         sizes = enumerate([len(msgspec.json.encode(each.words)) for each in said])
         ends = full_at(sizes, line._space.limits)  # pyright: ignore[reportPrivateUsage]
-        values = {entry.path: view.get(entry.path) for entry in view.entries("/") if entry.path != _PRUNED}
+        values = {
+            entry.path: view.get(entry.path)
+            for entry in view.entries("/")
+            if entry.path not in (_PRUNED, CARRIED)
+        }
         with side_line(line, None) as side:
             for start, end in pairwise((0, *ends, len(said))):
                 with side.change("prune") as change:
@@ -403,17 +444,34 @@ def read_record(stored: Any) -> CheckpointRecord:
         ) from error
 
 
+class _CountedReference:
+    """What a weak reference is to other objects, to one that can have none: it is gone once no other code refers to it."""
+
+    __slots__ = ("__weakref__", "_found")
+
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def __call__(self) -> object | None:
+        return self._found if getrefcount(self._found) > _OWN_REFERENCES else None
+
+
+_OWN_REFERENCES = 2  # of `_CountedReference` and of the question
+
+
 class SaverMemory:
     """What savers of one store remember: how they learned of checkpoints, the runs of this process, lists of messages."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._known: OrderedDict[tuple[str, str, str | None], How] = OrderedDict()
-        self._runs: OrderedDict[tuple[str, str, str], weakref.ref[Any]] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str, str], Callable[[], object | None]] = OrderedDict()
+        self._counted: weakref.WeakValueDictionary[int, _CountedReference] = weakref.WeakValueDictionary()
         self._tips: OrderedDict[tuple[str, str], tuple[Head, FoundCheckpoint]] = OrderedDict()
         self._lock = Lock()
         self._writing: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
         self.lists = RememberedLists()
+        self.pending = PendingWrites()
 
     def writing(self, thread_id: str) -> ThreadLock:
         """Return the lock under which this process adds writes of tasks to a thread.
@@ -450,12 +508,18 @@ class SaverMemory:
                 self._tips.popitem(last=False)
 
     def began(self, thread_id: str, namespace: str, id: str, run: object) -> None:
-        """Note which run writes a checkpoint: LangGraph has one object of metadata for each run."""
-        try:
-            found = weakref.ref(run)
-        except TypeError:  # None or a plain dictionary: a program calls the saver itself
-            return
+        """Note which run writes a checkpoint, None: a program does; LangGraph has one object of metadata for each run.
+
+        It is a plain dictionary, which can have no weak reference, if the program gives the run metadata of its own.
+        """
         with self._lock:
+            if type(run) is dict:
+                counted = _CountedReference(cast("object", run))
+                found = self._counted.setdefault(_identity(cast("object", run)), counted)
+            elif run is not None:
+                found = weakref.ref(run)
+            else:
+                return
             self._runs[thread_id, namespace, id] = found
             while len(self._runs) > _KNOWN_MAX:
                 self._runs.popitem(last=False)
@@ -623,11 +687,11 @@ def config_of(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
     return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
 
 
+def is_of_run(config: RunnableConfig) -> bool:
+    """True if a run of LangGraph calls the saver, and not a program itself."""
+    return "__pregel_runtime" in config.get("configurable", {})
+
+
 def is_of_task(namespace: str) -> bool:
     """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
     return ":" in namespace.rpartition("|")[2]
-
-
-def write_order(write: Mapping[str, Json]) -> tuple[str, str, int]:
-    """Return what the writes of a checkpoint are sorted by."""
-    return str(write["path"]), str(write["task"]), int(cast("int", write["index"]))

@@ -44,6 +44,7 @@ __all__ = ["MARK", "Codec", "Serializer", "is_message"]
 
 MARK = "$"
 _INT_MAX = 2**53 - 1
+_ONLY_TEXT = frozenset((str,))
 _DEPTH_MAX = 40  # each level may take two of the 64 levels that a stored document has
 
 _MESSAGES: dict[str, type[lc.BaseMessage]] = {
@@ -164,8 +165,11 @@ class Codec:
         return self._marked(value, kind, depth)
 
     def _mapping(self, value: dict[Any, Any], depth: int) -> Json:
-        if all(type(key) is str and _is_text(key) for key in value) and MARK not in value:
-            return {key: self._encode(each, depth + 1) for key, each in value.items()}
+        if _ONLY_TEXT.issuperset(map(type, value)) and MARK not in value and _is_text("".join(value)):
+            return {
+                key: each if type(each) is str and each.isascii() else self._encode(each, depth + 1)
+                for key, each in value.items()
+            }
         pairs = [[self._encode(k, depth + 1), self._encode(v, depth + 1)] for k, v in value.items()]
         return {MARK: "dict", "v": cast("Json", pairs)}
 
@@ -194,7 +198,7 @@ class Codec:
         given: dict[str, Any] = {**value.__dict__, **(value.__pydantic_extra__ or {})}
         empty = _empty_fields(kind)
         return {
-            key: self._encode(each, depth + 1)
+            key: each if type(each) is str and each.isascii() else self._encode(each, depth + 1)
             for key, each in given.items()
             if key not in empty or type(each) is not empty[key] or each
         }

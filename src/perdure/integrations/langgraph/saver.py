@@ -47,12 +47,10 @@ from langgraph.checkpoint.base import (
 
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, NotFound, StaleHead
-from perdure.integrations import foreign_ids
 from perdure.integrations.door import Door
 from perdure.integrations.langgraph.checkpoints import (
     CHANNELS,
     RECORD,
-    WRITES,
     CheckpointRecord,
     FoundCheckpoint,
     GraphThreads,
@@ -62,17 +60,25 @@ from perdure.integrations.langgraph.checkpoints import (
     config_of,
     fork,
     ids_of,
+    is_of_run,
     is_of_task,
     line_of,
     name_of,
     side_line,
     spoken,
     thread_id_of,
-    write_order,
-    writes_path,
 )
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.deletion import CheckpointDeletion
+from perdure.integrations.langgraph.task_writes import (
+    WRITES,
+    Patience,
+    TaskWrite,
+    carry,
+    is_carriable,
+    store_writes,
+    write_path,
+)
 from perdure.integrations.langgraph.transcript import (
     ListChange,
     MessageList,
@@ -136,11 +142,12 @@ class Saver(BaseCheckpointSaver[str]):
         self._codec = Codec(types, serializer=serializer)
         self._on_conflict: OnConflict = on_conflict
         self._lease_seconds, self._messages = lease_seconds, messages
+        self._patience = Patience()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Saver:
         """Return a saver that accepts the classes of a graph's state too, and shares everything else with this one."""
         clone = copy.copy(self)
-        clone._codec = self._codec.allowing(extra_allowlist)
+        clone._codec, clone._patience = self._codec.allowing(extra_allowlist), Patience()
         return clone
 
     @property
@@ -302,7 +309,7 @@ class Saver(BaseCheckpointSaver[str]):
         """Return the checkpoint at the head that a view was taken of; what this process wrote there is not read again."""
         tip = self._memory.tip(thread_id, view.timeline)
         if tip is not None and tip[0] == view.head:
-            return tip[1]._replace(source=view)
+            return tip[1]._replace(source=view, is_last=True)
         return self._threads.at(view, thread_id, namespace)
 
     def _current(self, thread_id: str, read: Callable[[], _T | None]) -> _T | None:
@@ -332,8 +339,7 @@ class Saver(BaseCheckpointSaver[str]):
         parent = (
             None if record.parent is None else config_of(record.thread_id, record.namespace, record.parent)
         )
-        writes = self._threads.writes(record.thread_id, record.namespace, record.id)
-        writes.sort(key=write_order)
+        writes = self._threads.writes(record.thread_id, record.namespace, record.id, is_last=found.is_last)
         return CheckpointTuple(
             config_of(record.thread_id, record.namespace, record.id),
             cast("Checkpoint", checkpoint),
@@ -409,7 +415,8 @@ class Saver(BaseCheckpointSaver[str]):
         record = CheckpointRecord.of(config, checkpoint, metadata, self._codec.encode, self._holder())
         source = str(metadata.get("source", ""))
         # Before the write: a reader of the checkpoint must find its run.
-        self._memory.began(thread_id, namespace, record.id, config.get("metadata"))
+        run = config.get("metadata") if is_of_run(config) else None
+        self._memory.began(thread_id, namespace, record.id, run)
         for attempt in range(_ATTEMPTS_MAX):
             try:
                 self._put_once(record, checkpoint, source, config, is_first=attempt == 0)
@@ -479,14 +486,14 @@ class Saver(BaseCheckpointSaver[str]):
         run = self._memory.run_of(thread_id, namespace, record.id)
         if is_own and (run is None or run is config.get("metadata")):
             return
-        writes = self._threads.writes(thread_id, namespace, record.id)
+        writes = self._threads.writes(thread_id, namespace, record.id, is_last=True)
         if any(each["channel"] in _ENDED for each in writes):
             return
         if not is_own and not self._is_leased(latest, writes):
             return
         raise Busy(f"thread '{thread_id}'", "the run under way has ended")
 
-    def _is_leased(self, latest: FoundCheckpoint, writes: Sequence[Mapping[str, Json]]) -> bool:
+    def _is_leased(self, latest: FoundCheckpoint, writes: Sequence[TaskWrite]) -> bool:
         holder = latest.record.holder
         if holder is None or self._engine().gone(holder):
             return False
@@ -563,7 +570,13 @@ class Saver(BaseCheckpointSaver[str]):
         old = cast("Mapping[str, Any]", before.versions if before else {})
         new = cast("Mapping[str, Any]", record.versions)
         had = set(before.channels) if before else set[str]()
-        with line.change("checkpoint", head=head) as change:
+        thread_id, namespace = record.thread_id, record.namespace
+        # A branch and a side line carry nothing: the writes belong to the one that is asked for the latest.
+        is_next = before is not None and before.id == record.parent and line.timeline == line_of(namespace)
+        with (
+            self._memory.pending.taken(thread_id, namespace, record.parent if is_next else None) as carried,
+            line.change("checkpoint", head=head) as change,
+        ):
             change.put(RECORD, cast("Json", msgspec.to_builtins(record)))
             values = cast("Mapping[str, Any]", checkpoint["channel_values"])
             for channel in record.channels:
@@ -575,7 +588,9 @@ class Saver(BaseCheckpointSaver[str]):
                     change.put(channel_path(channel), self._codec.encode(values[channel]))
             for channel in had - set(record.channels):
                 change.delete(channel_path(channel))
-            change.name(name_of(record.namespace, record.id))
+            change.name(name_of(namespace, record.id))
+            if carried and record.parent is not None:
+                carry(change, namespace, record.parent, carried)
         assert change.head is not None
         return change.head, stored
 
@@ -629,28 +644,23 @@ class Saver(BaseCheckpointSaver[str]):
             )
         line = self._threads.line(thread_id, WRITES, begin=True)
         assert line is not None
-        prefix = f"{writes_path(namespace, id)}/{foreign_ids.path_segment(task_id)}"
         at = int(time.time() * 1e6)
-        given: list[tuple[int, dict[str, Json]]] = []
+        given: list[TaskWrite] = []
         for number, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, number)
-            stored = self._codec.encode(value)
             about: dict[str, Json] = {"task": task_id, "path": task_path, "index": index, "channel": channel}
-            given.append((index, {**about, "value": stored, "at": at}))
-        for attempt in range(_ATTEMPTS_MAX):
-            try:
-                with (
-                    self._memory.writing(thread_id),
-                    line.change("writes", on_conflict="rebase") as change,
-                ):
-                    for index, each in given:
-                        path = f"{prefix}/{index + 10:06}.json"
-                        if index < 0 or change.get(path, default=None) is None:
-                            change.put(path, each)
-                return
-            except StaleHead:
-                if attempt == _ATTEMPTS_MAX - 1:
-                    raise
+            given.append({**about, "value": self._codec.encode(value), "at": at})
+        is_tried = self._is_put_next(config, thread_id, namespace, id) and is_carriable(given)
+        pending = self._memory.pending
+        if is_tried and pending.wait((thread_id, namespace, id), given, self._patience):
+            return
+        with pending.taken(thread_id, namespace, id) as others, self._memory.writing(thread_id):
+            store_writes(line, namespace, id, (*others, *given))
+
+    def _is_put_next(self, config: RunnableConfig, thread_id: str, namespace: str, id: str) -> bool:
+        """True if a run of LangGraph makes these writes, and has not put the checkpoint after them yet."""
+        tip = self._memory.tip(thread_id, line_of(namespace))
+        return is_of_run(config) and (tip is None or tip[1].record.parent != id)
 
     # Copying.
 
@@ -676,10 +686,7 @@ class Saver(BaseCheckpointSaver[str]):
             for each in writes:
                 to = self._threads.line(target, WRITES, begin=True)
                 assert to is not None
-                task = foreign_ids.path_segment(str(each["task"]))
-                index = f"{int(cast('int', each['index'])) + 10:06}.json"
-                path = f"{writes_path(record.namespace, record.id)}/{task}/{index}"
-                to.put(path, cast("Json", dict(each)))
+                to.put(write_path(record.namespace, record.id, each), cast("Json", dict(each)))
 
     def _engine(self) -> Any:
         return self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]

@@ -105,9 +105,9 @@ class MessageList:
 
     __slots__ = ("__weakref__", "_elements", "_length", "_objects", "_packed", "_spare")
 
-    def __init__(self) -> None:
-        """Begin with no element."""
-        self._elements = _Elements(self)
+    def __init__(self, elements: _Elements | None = None) -> None:
+        """Begin with no element, or with those of another list."""
+        self._elements = _Elements(self) if elements is None else elements
         self._length = 0
         self._objects: list[lc.BaseMessage] = []  # messages that a reader or a writer had last
         self._spare: list[lc.BaseMessage] = []  # those that one had before
@@ -143,14 +143,12 @@ class MessageList:
 
         It shares the elements, unless another list has grown from this one already.
         """
-        found = MessageList()
         with _reuse:
             is_longest = self._elements.longest() is self
+            found = MessageList(self._elements if is_longest else None)
             if is_longest:
-                self._elements.longest = weakref.ref(found)
-        if is_longest:
-            found._elements, found._length = self._elements, self._length
-        else:
+                self._elements.longest, found._length = weakref.ref(found), self._length
+        if not is_longest:
             found.add_from(self, 0, self._length)
         found._packed = self._packed
         return found
@@ -170,18 +168,23 @@ class MessageList:
     def shared(self, messages: Sequence[Any], *, is_step: bool) -> int:
         """Return how many messages at the beginning are those of the elements; a step looks into the last ones alone."""
         first = messages[: len(self)]
-        if (is_step and self._are_same(first)) or self._are_of(first):
+        if (is_step and self._are_same(first)) or self._are_of(first, 0):
             return len(self)
         are_of = (is_message(each) and self.is_of(at, each) for at, each in enumerate(first))
         return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
 
-    def _are_of(self, messages: Sequence[Any]) -> bool:
-        """True if these are messages of all elements, with the same parts; False also if a longer list has grown from this one."""
-        elements = self._elements
+    def _are_of(self, messages: Sequence[Any], start: int) -> bool:
+        """True if these are messages of all elements from `start` on, with the same parts.
+
+        False also if a longer list has grown from this one.
+        """
+        types, fields, extras = self._elements.types, self._elements.fields, self._elements.extras
+        if start:
+            types, fields, extras = types[start:], fields[start:], extras[start:]
         return (
-            [*map(type, messages)] == elements.types
-            and [*map(_fields_of, messages)] == elements.fields
-            and [*map(_extra_of, messages)] == elements.extras
+            [*map(type, messages)] == types
+            and [*map(_fields_of, messages)] == fields
+            and [*map(_extra_of, messages)] == extras
         )
 
     def _are_same(self, messages: Sequence[Any]) -> bool:
@@ -190,7 +193,7 @@ class MessageList:
         return (
             len(messages) == len(objects) == len(self)
             and all(map(is_, messages, objects))
-            and all(self.is_of(at, messages[at]) for at in range(start, len(self)))
+            and self._are_of(messages[start:], start)
         )
 
     def by_id(self, start: int) -> dict[str, int]:
@@ -234,7 +237,7 @@ class MessageList:
             if at < len(found):
                 found[at] = self._made(at)
         found += map(self._made, range(len(found), len(self)))
-        if self._are_of(found):
+        if self._are_of(found, 0):
             return found
         return [each if self.is_of(at, each) else self._made(at) for at, each in enumerate(found)]
 
