@@ -44,6 +44,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
             (
                 "list",
                 "find",
+                "lost_and_found",
                 "blame",
                 "readme",
                 "fork",
@@ -87,7 +88,7 @@ def test_hostile_text_never_runs(chromium: Browser, tmp_path: Path) -> None:
 def test_the_page_works_by_keyboard_and_with_a_screen_reader(chromium: Browser, tmp_path: Path) -> None:
     """Keys alone suffice, axe finds no serious fault in either theme, and nothing is wider than 360 pixels."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("keyboard", "accessible"))
+        chromium.play(link, tmp_path, ("keyboard", "accessible", "narrow"))
 
 
 def test_a_large_store_is_fetched_in_windows(chromium: Browser, tmp_path: Path) -> None:
