@@ -14,6 +14,7 @@ from tests.crash.campaign import sized
 from tests.engines.postgres.stores import new_store
 from tests.page import browser
 from tests.page.browser import Browser, serving
+from tests.page.proxy import proxied
 
 pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 
@@ -75,8 +76,17 @@ def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> No
 
 def test_the_page_works_below_a_path(chromium: Browser, tmp_path: Path) -> None:
     """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
-    with serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
+    with serving(str(tmp_path / "agents.db"), tmp_path, options=("--below", "/our agents")) as link:
         chromium.play(link, tmp_path, ("find", "stranger", "live"))
+
+
+def test_the_page_works_behind_a_proxy_that_removes_a_path(chromium: Browser, tmp_path: Path) -> None:
+    """The proxy passes on what is below a path, without it; the page never asks for anything above."""
+    with (
+        serving(str(tmp_path / "agents.db"), tmp_path, options=("--root-path", "/team/agents")) as link,
+        proxied(link, "/team/agents") as shown,
+    ):
+        chromium.play(shown, tmp_path, ("find", "stranger", "live"))
 
 
 def test_hostile_text_never_runs(chromium: Browser, tmp_path: Path) -> None:
