@@ -43,6 +43,17 @@ export const scenarios = {
       };
       await page.getByRole('link', { name: /trip-42.*succeeded.*planner · ann.*script:traveller.*5 turns/ }).waitFor();
       await page.getByText('Cost', { exact: true }).waitFor();
+      await page.getByRole('link', { name: /trip-42.*–/ }).waitFor(); // the model of the story has no price
+      await page.route(/\/v1\/threads\?.*cost=true/, async (route) => {
+        const response = await route.fetch();
+        const found = await response.json();
+        for (const each of found.threads) if (each.id === 'trip-42') each.cost = { usd: 0.4, steps: 3, unpriced: 1 };
+        await route.fulfill({ response, json: found });
+      });
+      await page.reload();
+      await page.getByRole('link', { name: /trip-42.*\$0\.40 \+/ }).waitFor();
+      await page.getByTitle('1 step without a known price').waitFor();
+      await page.unrouteAll();
       await page.getByLabel('Owner').fill('ben');
       await page.getByLabel('Owner').press('Enter');
       await shown('trip-43', 'trip-44');
@@ -95,12 +106,51 @@ export const scenarios = {
       await change.waitFor();
       assert.match(await change.textContent(), /-\s*"budget": 12000,.*\+\s*"budget": 1250,/s);
       await picture('stranger-compare');
-      await page.getByRole('link', { name: /Approvals/ }).click();
-      await page.getByRole('button', { name: /trip-43/ }).click();
+      await page.getByRole('link', { name: 'Threads', exact: true }).click();
+      await page.getByRole('link', { name: /trip-44.*1 waiting/ }).click();
+      await page.getByRole('link', { name: 'Decide' }).click();
       const card = page.getByRole('article', { name: 'Approval of book' });
-      await card.getByText('640').first().waitFor();
+      await card.getByText('910').first().waitFor();
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
       await card.getByText('approve by local').waitFor();
+    });
+  },
+
+  // The same in a narrow window: filters and lists do not hide what they are for.
+  async narrow({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await page.getByRole('link', { name: /trip-42/ }).waitFor();
+      assert.equal(await page.getByLabel('Owner').isVisible(), false);
+      await page.getByRole('button', { name: 'Filters' }).click();
+      await page.getByLabel('Owner').fill('ann');
+      await page.getByLabel('Owner').press('Enter');
+      await page.getByRole('link', { name: /trip-43/ }).waitFor({ state: 'detached' });
+      await page.reload();
+      assert.equal(await page.getByLabel('Owner').inputValue(), 'ann', 'a filter in use is shown');
+      await go('/approvals');
+      await page.getByRole('button', { name: /trip-44/ }).click();
+      await page.waitForFunction(() => document.querySelector('article').getBoundingClientRect().top < 200);
+      await page.getByRole('article').getByText('910').first().waitFor();
+      await picture('narrow');
+    }, { width: 360, height: 740 });
+  },
+
+  // A name that nothing has leads on, and the turns of all timelines open on the timeline that is shown if it has them.
+  async lost_and_found({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      await go('/threads/nothing-here');
+      await page.getByRole('heading', { name: 'No such thread' }).waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
+      await page.getByRole('link', { name: 'All threads' }).click();
+      await page.getByRole('link', { name: /trip-42/ }).waitFor();
+      await go('/threads/trip-42?timeline=slower');
+      const turns = page.getByRole('list', { name: 'Turns of all timelines' });
+      await turns.getByRole('button', { name: /turn 2/ }).click();
+      await page.getByRole('heading', { name: 'Turn 2' }).waitFor();
+      assert.match(page.url(), /timeline=slower/);
+      await turns.getByRole('button', { name: /turn 4/ }).click();
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      assert.doesNotMatch(page.url(), /timeline=slower/);
     });
   },
 
@@ -391,6 +441,25 @@ export const scenarios = {
       await page.getByText(/everything that was stored when the check began, .*, back to the first commit/).waitFor();
       assert.match(await page.locator('dl.facts').textContent(), /commits, each state computed again\d+/);
       await picture('verify');
+      // A check that takes long: the page shows how far it is, and can stop it.
+      await page.evaluate(() => {
+        const real = window.fetch;
+        window.fetch = (url, init) => {
+          if (!String(url).endsWith('/v1/verify')) return real(url, init);
+          const sent = 'event: verify.progress\ndata: {"type":"verify.progress","done":1,"total":4}\n\n';
+          const body = new ReadableStream({ start: (control) => {
+            control.enqueue(new TextEncoder().encode(sent));
+            init.signal.addEventListener('abort', () => control.error(new DOMException('left', 'AbortError')));
+          } });
+          return Promise.resolve(new Response(body));
+        };
+      });
+      await page.getByRole('button', { name: 'Verify again' }).click();
+      await page.getByText('25 % checked').waitFor();
+      assert.equal(await page.getByRole('progressbar', { name: 'Checked' }).getAttribute('value'), '0.25');
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByRole('button', { name: 'Verify the store' }).waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
     });
   },
 
@@ -488,6 +557,8 @@ export const scenarios = {
           }
           const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
           if (over > 0) faults.push(`${width} ${path}: ${over} pixels too wide`);
+          const cut = await page.evaluate(() => [...document.querySelectorAll('.bar nav, .acts')].filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent));
+          if (cut.length) faults.push(`${width} ${path}: not whole: ${cut}`);
           await picture(`${width}-${dark ? 'dark' : 'light'}${path.replaceAll(/[^a-z0-9]+/gi, '-')}`);
         }
       }, { width, height: width < 500 ? 740 : 800, dark });

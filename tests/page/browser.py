@@ -47,11 +47,9 @@ def missing() -> str | None:
 
 
 @contextmanager
-def serving(store: str, directory: Path, *sizes: int, below: str | None = None) -> Generator[str]:
-    """Serve the story in a process of its own, mounted at the path `below` if there is one; yield the start link."""
-    command = ["-m", "tests.page.story", store, str(directory), *map(str, sizes)]
-    if below is not None:
-        command += ["--below", below]
+def serving(store: str, directory: Path, *sizes: int, options: Sequence[str] = ()) -> Generator[str]:
+    """Serve the story in a process of its own, with options of its program; yield the start link."""
+    command = ["-m", "tests.page.story", store, str(directory), *map(str, sizes), *options]
     with (directory / "server.log").open("w+", encoding="utf-8") as log:
         process = ForkedProcess(commands(), command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log)
         with process:

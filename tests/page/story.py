@@ -1,8 +1,8 @@
 """A store with a story and a server on it, in a process of its own: what the browser tests look at.
 
-`python -m tests.page.story STORE DIRECTORY [--below PATH] [TURNS THREADS]` makes the story in the store if it is empty,
-serves the store and prints the start link.  With PATH the server is mounted there in an application of its own.  With
-numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people
+`python -m tests.page.story STORE DIRECTORY [TURNS THREADS]` makes the story in the store if it is empty, serves the store
+and prints the start link.  With `--below PATH` the server is mounted there in an application of its own, with
+`--root-path PATH` a proxy shows it there.  With numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people
 write.  It holds an answer back in the middle until a file named `go` is in DIRECTORY, so that a test can look at a run
 that is under way.
 """
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("directory")
     parser.add_argument("--below")
+    parser.add_argument("--root-path", default="")
     parser.add_argument("sizes", type=int, nargs="*")
     asked = parser.parse_args()
     sizes: list[int] = asked.sizes
@@ -204,7 +205,13 @@ def main() -> None:
         if asked.below:
             _serve_below(asked.below, store)
         else:
-            server.serve(store, [planner], port=0, started=lambda serving: print(serving.link, flush=True))
+            server.serve(
+                store,
+                [planner],
+                port=0,
+                root_path=asked.root_path,
+                started=lambda serving: print(serving.link, flush=True),
+            )
 
 
 def _serve_below(path: str, store: Store) -> None:

@@ -14,6 +14,7 @@ from tests.crash.campaign import sized
 from tests.engines.postgres.stores import new_store
 from tests.page import browser
 from tests.page.browser import Browser, serving
+from tests.page.proxy import proxied
 
 pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 
@@ -44,6 +45,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
             (
                 "list",
                 "find",
+                "lost_and_found",
                 "blame",
                 "readme",
                 "fork",
@@ -74,8 +76,17 @@ def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> No
 
 def test_the_page_works_below_a_path(chromium: Browser, tmp_path: Path) -> None:
     """Mounted in another application, the page, its links, its requests and its streams all stay below their path."""
-    with serving(str(tmp_path / "agents.db"), tmp_path, below="/our agents") as link:
+    with serving(str(tmp_path / "agents.db"), tmp_path, options=("--below", "/our agents")) as link:
         chromium.play(link, tmp_path, ("find", "stranger", "live"))
+
+
+def test_the_page_works_behind_a_proxy_that_removes_a_path(chromium: Browser, tmp_path: Path) -> None:
+    """The proxy passes on what is below a path, without it; the page never asks for anything above."""
+    with (
+        serving(str(tmp_path / "agents.db"), tmp_path, options=("--root-path", "/team/agents")) as link,
+        proxied(link, "/team/agents") as shown,
+    ):
+        chromium.play(shown, tmp_path, ("find", "stranger", "live"))
 
 
 def test_hostile_text_never_runs(chromium: Browser, tmp_path: Path) -> None:
@@ -87,7 +98,7 @@ def test_hostile_text_never_runs(chromium: Browser, tmp_path: Path) -> None:
 def test_the_page_works_by_keyboard_and_with_a_screen_reader(chromium: Browser, tmp_path: Path) -> None:
     """Keys alone suffice, axe finds no serious fault in either theme, and nothing is wider than 360 pixels."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("keyboard", "accessible"))
+        chromium.play(link, tmp_path, ("keyboard", "accessible", "narrow"))
 
 
 def test_a_large_store_is_fetched_in_windows(chromium: Browser, tmp_path: Path) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Semaphore
+from time import sleep
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import pytest
 
+from perdure.errors import Unavailable
 from perdure.server import openapi
 from perdure.server.access import Access
 from perdure.server.keys import SERVER, Audit, AuditEntry
@@ -284,17 +289,75 @@ def test_each_change_is_recorded_under_the_name_of_its_credential(client: Client
     assert store.verify().ok
 
 
-def test_requests_that_come_together_are_recorded_in_one_commit(store: Store) -> None:
-    """Each has its own entry, and both are durable when the write returns."""
-    plain = AuditEntry(
-        at="", by="", roles=(), method="POST", path="/v1", query="", op_id=None, body="", client=None
-    )
-    audit = Audit(store)
-    audit.write([msgspec.structs.replace(plain, by=each) for each in ("ann", "bob")])
-    audit.write([msgspec.structs.replace(plain, by="eve")])
+class HeldAudit(Audit):
+    """A record whose commits wait until they may be made, and fail if they are told to."""
 
-    assert [each["by"] for each in audit.read(10)] == ["eve", "bob", "ann"]
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.entries_begun: SimpleQueue[int] = SimpleQueue()
+        self.may_go_on = Semaphore(0)
+        self.failure: Exception | None = None
+
+    def _commit(self, entries: Sequence[AuditEntry]) -> None:
+        self.entries_begun.put(len(entries))
+        self.may_go_on.acquire()
+        if self.failure is not None:
+            raise self.failure
+        super()._commit(entries)
+
+    def wait_for(self, number: int) -> None:
+        """Wait until so many entries wait for a commit that is under way."""
+        while len([each for each in self._queued if each.woken is not None]) < number:
+            sleep(0.001)
+
+
+def entry(by: str) -> AuditEntry:
+    """Return the entry of a request."""
+    return AuditEntry(
+        at="", by=by, roles=(), method="POST", path="/v1", query="", op_id=None, body="", client=None
+    )
+
+
+def test_requests_that_come_together_are_recorded_in_one_commit(store: Store) -> None:
+    """Those that come while an entry is written share the next commit, and each is durable when its write returns.
+
+    One of them has no worker yet: the others do not wait for it, and write its entry.
+    """
+    audit = HeldAudit(store)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(audit.write, audit.queue(entry("ann")))
+        assert audit.entries_begun.get() == 1
+        without_worker = audit.queue(entry("zoe"))
+        others = [pool.submit(audit.write, audit.queue(entry(by))) for by in ("bob", "eve")]
+        audit.wait_for(2)
+        audit.may_go_on.release()
+        first.result()
+        together, found = audit.entries_begun.get(), [each["by"] for each in audit.read(10)]
+        audit.may_go_on.release()
+    audit.write(without_worker)
+
+    assert (together, found) == (3, ["ann"])
+    assert [each.result() for each in others] == [None] * 2
+    assert [each["by"] for each in audit.read(10)] == ["eve", "bob", "zoe", "ann"]
     assert [each.reason for each in store.thread(SERVER).log()] == ["request", "request"]
+
+
+def test_a_commit_of_the_record_that_fails_refuses_all_its_requests(store: Store) -> None:
+    """Each of the requests that shared it raises, and the next one is recorded."""
+    audit = HeldAudit(store)
+    audit.failure = Unavailable("the disk is full; nothing was written.", code="disk_full")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(audit.write, audit.queue(entry("ann")))
+        audit.entries_begun.get()
+        second = pool.submit(audit.write, audit.queue(entry("bob")))
+        audit.wait_for(1)
+        audit.may_go_on.release(2)
+    audit.failure = None
+    audit.may_go_on.release()
+    audit.write(audit.queue(entry("eve")))
+
+    assert [type(each.exception()) for each in (first, second)] == [Unavailable, Unavailable]
+    assert [each["by"] for each in audit.read(10)] == ["eve"]
 
 
 def test_a_proxys_key_names_the_person_who_asks(client: Client, store: Store) -> None:

@@ -1,58 +1,88 @@
-"""The commands of the how-to about web handlers are run by curl, against a server."""
+"""The page about curl: its commands, typed into one shell against a real server, print what the page shows."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent
-from perdure.store.store import Store
-from perdure.testing import Script, say, use
-from tests.server.client import TOKEN, serving
+from tests.docs.blocks import ROOT, blocks
+from tests.docs.runner import Command, commands, expect
+from tests.forked import PIPE, ForkedProcess
+from tests.forked import commands as programs
+from tests.server.client import WAIT_SECONDS
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-from-a-web-handler.md"
-RUN_HERE = "<!-- not run: tests/server/test_curl.py runs it against a server -->\n```sh\n"
+PAGE = ROOT / "docs" / "how-to" / "call-it-with-curl.md"
+_END = "==== ended with"
+_MISSING = [name for name in ("bash", "curl", "jq") if shutil.which(name) is None]
 
-
-@perdure.tool(effect="external_write", ask=True)
-def order(lamp: str) -> str:
-    """Order a lamp."""
-    return f"{lamp} is ordered"
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not on the path: {', '.join(_MISSING)}")
 
 
-def commands(port: int) -> str:
-    """The block of the page, for the server of the test; each answer is on a line of its own."""
-    block = PAGE.read_text().partition(RUN_HERE)[2].partition("```")[0]
-    block = re.sub(r"(?m)^KEY=.*$", f"KEY={shlex.quote(TOKEN)}", block)
-    block = re.sub(r"(?m)^SERVER=.*$", f"SERVER=http://127.0.0.1:{port}", block)
-    block = re.sub(r"(?m)^api .*/events .*$", "", block)  # it goes on until it is stopped
-    return "set -e\n" + re.sub(r"(?m)^(api .*?)(  +#.*)?$", r"\1; echo", block)
+@contextmanager
+def served(place: Path, code: str) -> Generator[str]:
+    """Serve a store with the agents of the page, in a process of its own; yield the address of the server."""
+    (place / "app.py").write_text(code, encoding="utf-8")
+    perdure.open(place / "agents.db").close()
+    command = [
+        "-m",
+        "perdure",
+        "serve",
+        "--port",
+        "0",
+        "--json",
+        "--store",
+        "agents.db",
+        "--code",
+        "app:agents",
+    ]
+    with ForkedProcess(programs(), command, cwd=place, stdout=PIPE, stderr=PIPE) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"].rstrip("/")
+        process.terminate()
+        process.communicate(timeout=WAIT_SECONDS)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_commands_of_the_page_lead_from_a_message_to_a_decided_run(store: Store) -> None:
-    """A message runs once, waits, is approved under the name of the credential, and ends; every answer is as the page says."""
-    agent = Agent("assistant", backend=Script(use("order", lamp="Luxo"), say("It comes.")), tools=[order])
+def script(typed: list[Command]) -> str:
+    """Return commands as one script, in which a line after each says how it ended."""
+    lines = [f'perdure() {{ "{sys.executable}" -m perdure "$@"; }}', "set -o pipefail"]
+    for command in typed:
+        lines += [command.line, f'echo "{_END} $?"']
+    return "\n".join(lines)
 
-    with serving(store, agent) as client:
-        done = subprocess.run(
-            ["bash", "-c", commands(client.port)], capture_output=True, text=True, timeout=60, check=False
+
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+    """Run, stream, approve and fork, each with what the page says about it."""
+    found = blocks(PAGE.read_text(encoding="utf-8"), PAGE.name)
+    (code,) = [block.text for block in found if block.directive("file")]
+    typed = [
+        command
+        for block in found
+        if block.language in ("sh", "console") and "test_curl" in (block.directive("not run") or "")
+        for command in commands(block.text)
+    ]
+
+    with served(tmp_path, code) as url:
+        text = script(typed).replace("http://127.0.0.1:7333", url)
+        ended = subprocess.run(
+            ["bash", "-c", text],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
         )
 
-    assert (done.returncode, done.stderr) == (0, "")
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    begun, first, again, runs, approvals, decided, resumed, of_thread, transcript, state = answers
-    assert (begun["id"], first["status"], first == again) == ("chat-11", "waiting", True)
-    assert ([each["state"] for each in runs["runs"]], len(approvals["approvals"])) == (["waiting"], 1)
-    assert decided["decision"]["verdict"] == "approve"
-    assert (resumed["status"], resumed["text"]) == ("succeeded", "It comes.")
-    assert len(of_thread["runs"]) == 1
-    assert transcript["messages"][-1]["text"] == "It comes."
-    assert (state["thread"], state["paths"]) == ("chat-11", [])
+    outputs = ended.stdout.split(_END)
+    assert len(outputs) == len(typed) + 1, ended.stderr
+    for number, command in enumerate(typed):
+        output = outputs[number] if number == 0 else outputs[number].partition("\n")[2]
+        assert outputs[number + 1].startswith(" 0\n"), (command.line, output, ended.stderr)
+        expect(command.line, shown=command.output or "", actual=output)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Literal, get_args
 
@@ -141,7 +142,8 @@ def host_name(host: str) -> str:
     return f"[{host.lower()}]" if ":" in host and not host.startswith("[") else host.lower()
 
 
-def is_own_host(host: str, hosts: Iterable[str]) -> bool:
+@lru_cache(maxsize=256)
+def is_own_host(host: str, hosts: tuple[str, ...]) -> bool:
     """True if a Host header names one of the server's own names, with any port."""
     name = host.lower()
     if not name.endswith("]"):

@@ -34,12 +34,13 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
-from perdure.server.keys import Audit, AuditEntry, Keys
+from perdure.server.keys import Audit, AuditEntry, Keys, QueuedEntry
 from perdure.server.problems import HttpProblem, problem_response
 from perdure.server.routing import (
     REPEATED,
     HttpCall,
     HttpRoute,
+    OnLoop,
     Router,
     cookie_name,
     data_query,
@@ -124,8 +125,6 @@ class HttpServer:
         self._recorded: set[str] = set()  # served agents whose rules this server has recorded
         self._router = Router()
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
-        self._entries: list[tuple[AuditEntry, asyncio.Future[None]]] = []
-        self._is_recording = False
         self._running: set[asyncio.Future[Any]] = set()
         self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
         self._drained: asyncio.Event | None = None
@@ -337,13 +336,11 @@ class HttpServer:
         counted[0] = route.path
         query = data_query(query, route) if is_view else query
         call = HttpCall(self, route, access, segments, headers, root=root_of(scope), key=key_in(headers))
-        entry = self._entry(scope, call, path, query) if route.is_recorded else None
+        entry = partial(self._entry, scope, call, path, query)
         self.check_permission(call, entry)
         call.check_precondition()
         arguments, digest = await self._arguments(route, call, query, receive)
-        if entry is not None:
-            entry = msgspec.structs.replace(entry, body=digest)
-        found = await self.perform(route, call, arguments, entry)
+        found = await self.perform(route, call, arguments, entry(digest) if route.is_recorded else None)
         return self._response(scope, route, call, found)
 
     def route(self, method: str, path: str) -> HttpRoute:
@@ -354,19 +351,28 @@ class HttpServer:
         self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any], entry: AuditEntry | None
     ) -> Any:
         """Let the handler of a route answer; a request that is to change something has an entry, recorded first."""
-        if entry is not None:
-            if self.is_draining:
-                raise HttpProblem(
-                    503,
-                    "draining",
-                    "the server is stopping and takes no new changes; nothing was done.",
-                    advice="Send the request again when the server has started again.",
-                    headers={"Retry-After": "5"},
-                )
-            await self._record(entry)
+        if entry is not None and self.is_draining:
+            raise HttpProblem(
+                503,
+                "draining",
+                "the server is stopping and takes no new changes; nothing was done.",
+                advice="Send the request again when the server has started again.",
+                headers={"Retry-After": "5"},
+            )
+        queued = None if entry is None else self._audit.queue(entry)
         if route.is_async:
+            if queued is not None:
+                await self.store.off_loop(partial(self._record, queued))
             return await route.handler(call, **arguments)
-        return await self.store.off_loop(partial(route.handler, call, **arguments))
+
+        def record_and_answer() -> Any:
+            if queued is not None:
+                self._record(queued)
+            return route.handler(call, **arguments)
+
+        takes_long = route.takes_long is not None and route.takes_long(call, arguments["body"])
+        found = await (self.in_own_thread if takes_long else self.store.off_loop)(record_and_answer)
+        return await found.work() if isinstance(found, OnLoop) else found
 
     async def _mcp(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> Response:
         """Answer a client of the Model Context Protocol; each request is whole, so there is nothing to read or end."""
@@ -391,14 +397,15 @@ class HttpServer:
             self._mcp_server = mcp.mcp_server(self)
         return await mcp.answer_request(self._mcp_server, scope, content, access)
 
-    def check_permission(self, call: HttpCall, entry: AuditEntry | None) -> None:
+    def check_permission(self, call: HttpCall, entry: Callable[[], AuditEntry]) -> None:
         """Raise a problem if the credential may not use the route, and record that it tried to change something."""
         refusal = _refusal(call.access, call.route)
         if refusal is None:
             return
         code, why = refusal
-        if entry is not None:
-            self.keep(self._record(msgspec.structs.replace(entry, refused=code)))
+        if call.route.is_recorded:
+            refused = self._audit.queue(msgspec.structs.replace(entry(), refused=code))
+            self.keep(self.store.off_loop(partial(self._record, refused)))
         raise HttpProblem(403, code, f"{why}; nothing was done.")
 
     async def _arguments(
@@ -428,7 +435,7 @@ class HttpServer:
         else:
             response = Response(encoded(found), call.status or route.status, media_type="application/json")
         if call.head is not None:
-            response.headers["etag"] = entity_tag(call.head)
+            response.raw_headers.append((b"etag", entity_tag(call.head).encode()))
         if call.is_by_digest:
             response.headers["cache-control"] = _IMMUTABLE
         if call.cookie is not None:
@@ -471,7 +478,7 @@ class HttpServer:
 
     # ---- the record of requests
 
-    def _entry(self, scope: Scope, call: HttpCall, path: str, query: str) -> AuditEntry:
+    def _entry(self, scope: Scope, call: HttpCall, path: str, query: str, body: str = "") -> AuditEntry:
         client = scope.get("client")
         return AuditEntry(
             at=stamp(now()),
@@ -481,37 +488,25 @@ class HttpServer:
             path=spelled(path)[:500],
             query=spelled(query)[:500],
             op_id=call.key,
-            body="",
+            body=body,
             client=None if client is None else str(client[0]),
         )
 
-    async def _record(self, entry: AuditEntry) -> None:
-        """Make an entry durable; those that come while others are written are one write."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entries.append((entry, done))
-        if not self._is_recording:
-            self._write_entries()
-        await done
-
-    def _write_entries(self) -> None:
-        batch, self._entries = self._entries, []
-        self._is_recording = False
-        if not batch:
-            return
+    def _record(self, entry: QueuedEntry) -> None:
+        """Make an entry durable, on a worker thread; raises `Unavailable` if it may not be: then nothing may be done."""
         try:
-            writing = hand_over(
-                self.store.tool_threads, partial(self._audit.write, [entry for entry, _ in batch])
+            self._audit.write(entry)
+        except Exception as error:
+            _log.error(
+                "the server could not record a request, so it did not carry it out: %s", spelled(str(error))
             )
-        except Unavailable as error:
-            _settle(batch, error)
-            return
-        self._is_recording = True
-
-        def written(writing: asyncio.Future[None]) -> None:
-            _settle(batch, writing.exception())
-            self._write_entries()
-
-        writing.add_done_callback(written)
+            raise Unavailable(
+                "the server could not record the request, so it did not carry it out.",
+                code="audit_unavailable",
+                advice=(error.advice if isinstance(error, PerdureError) else "")
+                or "Make sure that the store can be written, and send the request again.",
+                cause=error.code if isinstance(error, PerdureError) else None,
+            ) from error
 
     # ---- the page
 
@@ -590,29 +585,6 @@ def _check_read(method: str) -> None:
             "this address takes GET and HEAD only; nothing was done.",
             headers={"Allow": "GET, HEAD"},
         )
-
-
-def _settle(batch: list[tuple[AuditEntry, asyncio.Future[None]]], error: BaseException | None) -> None:
-    """Let the requests of a batch go on, or fail: their entries are durable unless there is an error."""
-    if error is not None:
-        _log.error(
-            "the server could not record requests, so it did not carry them out: %s", spelled(str(error))
-        )
-    for _, done in batch:
-        if done.done():  # the request was cancelled
-            continue
-        if error is None:
-            done.set_result(None)
-            continue
-        problem = Unavailable(
-            "the server could not record the request, so it did not carry it out.",
-            code="audit_unavailable",
-            advice=(error.advice if isinstance(error, PerdureError) else "")
-            or "Make sure that the store can be written, and send the request again.",
-            cause=error.code if isinstance(error, PerdureError) else None,
-        )
-        problem.__cause__ = error
-        done.set_exception(problem)
 
 
 _VIEWS = frozenset(

@@ -25,7 +25,7 @@ from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys"]
+__all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys", "QueuedEntry"]
 
 _PREFIX = "pk_"
 _PATH = "/keys/"
@@ -153,16 +153,77 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None  # the code of the refusal; None: the request was let pass
 
 
+class QueuedEntry:
+    """An entry on its way to the disk."""
+
+    woken: threading.Lock | None = None  # that the thread of the request waits on; None: it does not wait
+    is_settled = False
+    error: BaseException | None = None  # why it was not written
+
+    def __init__(self, entry: AuditEntry) -> None:
+        """Begin with an entry that no thread has written."""
+        self.entry = entry
+
+
 class Audit:
-    """The record of what clients did."""
+    """The record of what clients did.  Thread-safe.
+
+    A request queues its entry as soon as it is read, and writes it on its own thread.  The thread that comes first
+    writes all that are queued, so that requests that come together share a commit and none waits for the others.
+    """
 
     def __init__(self, store: Store) -> None:
         """Write to the server's thread in `store`."""
         self._store = store
         self._thread: Thread | None = None  # once it is needed: a store that is only read has none
+        self._lock = threading.Lock()
+        self._queued: list[QueuedEntry] = []
+        self._is_writing = False
 
-    def write(self, entries: Sequence[AuditEntry]) -> None:
-        """Make these entries durable, in one commit: what requests together wait for costs as much as one entry."""
+    def queue(self, entry: AuditEntry) -> QueuedEntry:
+        """Let the next commit have an entry; nothing is written yet."""
+        queued = QueuedEntry(entry)
+        with self._lock:
+            self._queued.append(queued)
+        return queued
+
+    def write(self, queued: QueuedEntry) -> None:
+        """Wait until an entry is durable, and write all that are queued if no other thread does.
+
+        Raises what the write raised; then the entry may be absent.
+        """
+        with self._lock:
+            if not queued.is_settled and self._is_writing:
+                queued.woken = threading.Lock()
+                queued.woken.acquire()
+            self._is_writing = self._is_writing or not queued.is_settled
+        if queued.woken is not None:
+            queued.woken.acquire()  # until the entry is written, or it is the turn of this thread to write
+        if not queued.is_settled:
+            self._write_queued()
+        if queued.error is not None:
+            raise queued.error
+
+    def _write_queued(self) -> None:
+        """Write every entry that is queued, wake the threads that wait for them, and give one that came since its turn."""
+        with self._lock:
+            batch, self._queued = self._queued, []
+        error: BaseException | None = None
+        try:
+            self._commit([each.entry for each in batch])
+        except BaseException as failure:  # noqa: BLE001  # the thread of each entry raises it
+            error = failure
+        with self._lock:
+            for each in batch:
+                each.error, each.is_settled = error, True
+            # An entry without a waiting thread has a request that no worker has taken yet, which may last.
+            next_writer = next((each for each in self._queued if each.woken is not None), None)
+            self._is_writing = next_writer is not None
+        for each in (*batch, *([] if next_writer is None else [next_writer])):
+            if each.woken is not None:
+                each.woken.release()
+
+    def _commit(self, entries: Sequence[AuditEntry]) -> None:
         thread = self._thread = self._thread or server_thread(self._store)
         attempts = Attempts(f"thread '{SERVER}'", "the request was not recorded")
         content = _json(entries)

@@ -12,6 +12,7 @@ An error is an answer with `isError` and the problem document of the error.  Not
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -330,11 +331,11 @@ async def _called(
 
     async def answered(limit: int | None) -> Any:
         call = HttpCall(application, route, access, parts.segments, {}, key=key)
-        entry = _entry(call, path.format_map(parts.segments), parts, context) if route.is_recorded else None
+        entry = partial(_entry, call, path.format_map(parts.segments), parts, context)
         application.check_permission(call, entry)
         query = parts.query if limit is None else parts.query | {"limit": limit}
         arguments = _converted(route, query, parts.body)
-        return await application.perform(route, call, arguments, entry)
+        return await application.perform(route, call, arguments, entry() if route.is_recorded else None)
 
     return await _bounded(answered, can_shrink=tool.shrinks and "limit" in _query_names(route))
 

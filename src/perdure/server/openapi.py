@@ -184,7 +184,7 @@ def _queries(route: HttpRoute) -> list[Any]:
 
 _ABOUT = """# HTTP
 
-`perdure serve` and `perdure.server.app` answer these requests.
+`perdure serve` and `perdure.server.app` answer these requests; [call the server with curl](../how-to/call-it-with-curl.md) shows the first ones in use.
 This page is made from the handlers: `python -m perdure.server.openapi page > docs/reference/http.md`.
 The whole interface, with every shape, is the OpenAPI 3.1 document [openapi.json](openapi.json), which a server has at `/v1/openapi.json`.
 

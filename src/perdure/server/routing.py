@@ -2,7 +2,8 @@
 
 A handler is a function of an `HttpCall` and, by the names of its parameters, of a `query` and a `body`, each a struct.  Its
 types are the interface: they check what comes in, and the OpenAPI document is made from them.  A plain function reads
-or writes the store on a worker thread; a coroutine function runs on the event loop.
+or writes the store on a worker thread, and may leave the rest of its answer to the event loop (`OnLoop`); a coroutine
+function runs on the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
@@ -44,6 +46,7 @@ __all__ = [
     "Paged",
     "BaseQuery",
     "HttpRoute",
+    "OnLoop",
     "Router",
     "REPEATED",
     "cookie_name",
@@ -141,6 +144,12 @@ def encoded(found: Any) -> bytes:
     return body if paged.next is None else body[:-1] + b',"next":' + msgspec.json.encode(paged.next) + b"}"
 
 
+class OnLoop(NamedTuple):
+    """What a plain function leaves to the event loop; the answer is what `work` returns."""
+
+    work: Callable[[], Awaitable[Any]]
+
+
 class HttpRoute(NamedTuple):
     """One method of one path."""
 
@@ -156,6 +165,8 @@ class HttpRoute(NamedTuple):
     answer: Any
     is_whole_store: bool  # a credential with limits is refused
     takes_if_match: bool  # what it changes is a head; else an If-Match is refused
+    # True of a request that gets a thread of its own, which reads do not wait for; None: no request does.
+    takes_long: Callable[[HttpCall, Any], bool] | None
 
     @property
     def is_recorded(self) -> bool:
@@ -172,8 +183,12 @@ def route(
     media: str = "application/json",
     whole_store: bool = False,
     if_match: bool = True,
+    takes_long: Callable[[HttpCall, Any], bool] | None = None,
 ) -> Callable[[_F], _F]:
-    """Let a function answer a method of a path; segments in braces are names of the request."""
+    """Let a function answer a method of a path; segments in braces are names of the request.
+
+    `takes_long` says of a request and its body whether the function may take long.
+    """
 
     def add(handler: _F) -> _F:
         hints = get_type_hints(handler)
@@ -191,6 +206,7 @@ def route(
                 hints.get("return"),
                 whole_store,
                 if_match and method != "GET" and permission is not None,
+                takes_long,
             )
         )
         return handler
@@ -354,6 +370,8 @@ class _MethodRoutes:
 
 def read_query(kind: type[BaseQuery], text: str) -> BaseQuery:
     """Return the parameters of a query as a struct; raises `Invalid`."""
+    if not text:
+        return _no_parameters(kind)
     try:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
     except (ValueError, UnicodeDecodeError) as error:
@@ -363,6 +381,15 @@ def read_query(kind: type[BaseQuery], text: str) -> BaseQuery:
     given = dict(pairs)
     if len(given) != len(pairs):
         raise Invalid("a parameter of the query is given twice; nothing was done.", code="query_invalid")
+    return _parameters(kind, given)
+
+
+@cache
+def _no_parameters(kind: type[BaseQuery]) -> BaseQuery:
+    return _parameters(kind, {})
+
+
+def _parameters(kind: type[BaseQuery], given: Mapping[str, str]) -> BaseQuery:
     try:
         return msgspec.convert(given, prepared(kind), strict=False)
     except msgspec.ValidationError as error:

@@ -28,7 +28,7 @@ from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.server.keys import SERVER
 from perdure.server.problems import HttpProblem
-from perdure.server.routing import HttpCall, LineQuery, route
+from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
 from perdure.shapes.lookup import call_seen_from, lately, name_of, run_of
@@ -94,20 +94,32 @@ class RunBody(BaseBody, frozen=True, kw_only=True):
     wait: bool = True
 
 
-@route("POST", "/v1/threads/{thread}/run", "operate")
-async def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun:
+def _waits(call: HttpCall, body: RunBody | ResumeBody) -> bool:
+    """True if the client waits for the result of a run: the run then has a thread of its own to its end.
+
+    It is faster there than on the loop, which other requests share.
+    """
+    return body.wait and not _wants_events(call)
+
+
+@route("POST", "/v1/threads/{thread}/run", "operate", takes_long=_waits)
+def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun | OnLoop:
     """Run the agent with an input, to its end or until it waits for a decision.
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     """
     id = call.op_id or call.server.new_id()
-    if body.wait and not _wants_events(call):
-        return await _ended(call, query.timeline, lambda thread: thread.run(body.text, id=id))
-    thread = await runner(call, query.timeline)
-    if thread is None:
-        return await _queued(call, query.timeline, body, id)
+    found = _opened(call, query.timeline)
+    if _waits(call, body):
+        return _ended(call, found, lambda thread: thread.run(body.text, id=id))
+    if found is None:
+        return _queued(call, query.timeline, body, id)
+    return OnLoop(partial(_run_on_loop, call, _awaitable(call, found), body, id))
+
+
+async def _run_on_loop(call: HttpCall, thread: aio.Thread, body: RunBody, id: str) -> OneRun | EventStream:
     if _wants_events(call):
-        return await _streamed(call, thread, thread.stream(body.text, id=id))  # pyright: ignore[reportReturnType]
+        return await _streamed(call, thread, thread.stream(body.text, id=id))
     found = await thread.given(body.text, id=id)
     if found is not None and not await thread.off_loop(partial(can_go_on, thread.target(), found)):
         call.status = 202  # the request came before: its run lives, waits or has ended
@@ -133,17 +145,21 @@ class ResumeBody(BaseBody, frozen=True, kw_only=True):
     wait: bool = True
 
 
-@route("POST", "/v1/threads/{thread}/resume", "operate")
-async def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun:
+@route("POST", "/v1/threads/{thread}/resume", "operate", takes_long=_waits)
+def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | OneRun | OnLoop:
     """Resume a run that was interrupted, or whose approval was decided; with an Idempotency-Key the run is named."""
     _check_named(call, body.run)
-    if body.wait and not _wants_events(call):
-        return await _ended(call, query.timeline, lambda thread: thread.resume(body.run))
-    thread = await runner(call, query.timeline)
-    if thread is None:
+    found = _opened(call, query.timeline)
+    if _waits(call, body):
+        return _ended(call, found, lambda thread: thread.resume(body.run))
+    if found is None:
         raise _not_served(call)
+    return OnLoop(partial(_resume_on_loop, call, _awaitable(call, found), body))
+
+
+async def _resume_on_loop(call: HttpCall, thread: aio.Thread, body: ResumeBody) -> OneRun | EventStream:
     if _wants_events(call):
-        return await _streamed(call, thread, thread.resume_stream(body.run))  # pyright: ignore[reportReturnType]
+        return await _streamed(call, thread, thread.resume_stream(body.run))
     return await _begun(
         call,
         thread,
@@ -165,7 +181,11 @@ def _check_named(call: HttpCall, run: str | None) -> None:
 async def runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
     thread = await call.server.store.off_loop(lambda: _opened(call, timeline))
-    return None if thread is None else aio.Thread(call.server.store.tool_threads, thread)
+    return None if thread is None else _awaitable(call, thread)
+
+
+def _awaitable(call: HttpCall, thread: Thread) -> aio.Thread:
+    return aio.Thread(call.server.store.tool_threads, thread)
 
 
 def _opened(call: HttpCall, timeline: str) -> Thread | None:
@@ -177,19 +197,15 @@ def _opened(call: HttpCall, timeline: str) -> Thread | None:
     return declared if call.expected is None else declared.expecting(call.expected)
 
 
-async def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
+def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
     """Queue the input for a worker that has the agent; raises if there may be none."""
     if body.wait or _wants_events(call):
         raise _not_served(call)
-
-    def queued() -> OneRun:
-        thread = call.target(timeline)
-        record = run_of(thread, thread.start(body.text, id=id), None)
-        assert record is not None, "a run that was queued has a record"
-        return OneRun(thread=thread.id, run=RunShape.now(thread, record))
-
     call.status = 202
-    return await call.server.store.off_loop(queued)
+    thread = call.target(timeline)
+    record = run_of(thread, thread.start(body.text, id=id), None)
+    assert record is not None, "a run that was queued has a record"
+    return OneRun(thread=thread.id, run=RunShape.now(thread, record))
 
 
 def _not_served(call: HttpCall) -> Invalid:
@@ -215,25 +231,17 @@ async def _streamed(call: HttpCall, thread: aio.Thread, happenings: EventIterato
     return call.server.stream(call, frames(happenings, shape))
 
 
-async def _ended(call: HttpCall, timeline: str, run: Callable[[Thread], Result]) -> RunResult:
-    """Answer with the result of a run, which goes on if the client leaves.
-
-    The run has a thread of its own to its end: it is faster there than on the loop, which other requests share.
-    """
-
-    def ended() -> RunResult:
-        thread = _opened(call, timeline)
-        if thread is None:
-            raise _not_served(call)
-        try:
-            result = run(thread)
-        except RunFailed as failed:
-            if not isinstance(failed.run, Result):
-                raise
-            result = failed.run
-        return RunResult.of(thread, result)
-
-    return await call.server.in_own_thread(ended)
+def _ended(call: HttpCall, thread: Thread | None, run: Callable[[Thread], Result]) -> RunResult:
+    """Answer with the result of a run, which goes on if the client leaves; `thread` None: the agent is not served."""
+    if thread is None:
+        raise _not_served(call)
+    try:
+        result = run(thread)
+    except RunFailed as failed:
+        if not isinstance(failed.run, Result):
+            raise
+        result = failed.run
+    return RunResult.of(thread, result)
 
 
 async def _begun(
