@@ -299,7 +299,7 @@ class Refused(PerdureError):
     ) -> None:
         """Carry the report; `why` says the reason in one sentence, "" if the report itself is one."""
         self.report, self.why = report, why or str(report)
-        super().__init__(f"refused, nothing was done: {self.why}", code=code, advice=advice, **facts)
+        super().__init__(f"nothing was done: {self.why}", code=code, advice=advice, **facts)
 
 
 class Held(Refused):

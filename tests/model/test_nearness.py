@@ -34,6 +34,14 @@ def test_where_nothing_is_near_nothing_is_asked(name: str) -> None:
     assert did_you_mean(name, ["shopping", "house"]) == ""
 
 
+def test_the_beginning_of_a_longer_name_is_near_it() -> None:
+    """After the names that are alike; two characters begin too many."""
+    known = ["shopping-list-of-the-whole-house", "shoo", "house"]
+
+    assert near("shop", known) == ["shoo", "shopping-list-of-the-whole-house"]
+    assert near("sh", known[:1]) == []
+
+
 def test_only_so_many_names_are_looked_at() -> None:
     """A list without end is left after `COMPARED_MAX`."""
     seen: list[str] = []

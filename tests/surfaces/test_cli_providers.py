@@ -154,7 +154,7 @@ def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) 
     without = empty("import", plain, "--thread", "trip", "--json")
 
     assert alone.error["code"] == "import_format_unknown"
-    assert "--thread ID --agent NAME --format" in alone.error["hint"]
+    assert f"`perdure import {file} --thread ID --agent NAME`" in alone.error["hint"]
     assert without.error["code"] == "format_missing"
     assert all(api in without.error["hint"] for api in ("openai-chat", "anthropic-messages", "ollama-chat"))
     assert "gemini-generate" not in without.error["hint"]

@@ -91,6 +91,8 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["threads", "switch", "shopping", "--too", "openai:gpt-5.6"], "You wrote --too: did you mean --to?"),
         (["threads", "switch", "shopping", "--to"], "--to needs a value"),
         (["threads", "fork", "shopping"], "'perdure threads fork' needs NAME"),
+        (["approvals", "approve", "shopping"], "Try: perdure approvals ls shopping"),
+        (["calls", "resolve"], "Try: perdure calls resolve --help"),
         (["threads", "ls", "extra"], "'extra'"),
         (["threads", "log", "shopping", "--limit", "many"], "many"),
         (["state", "get", "shopping"], "PATH must be given"),

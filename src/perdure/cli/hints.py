@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, str] = {
     "held": "If nothing runs there any more, release it with <runs release THREAD>.",
     "import_format_unknown": (
         "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
-        "<import FILE --thread ID --agent NAME --format openai-chat>."
+        "<import {source} --thread ID --agent NAME>."
     ),
     "import_overlaps": "Import it to another thread, or all of it once more with --again.",
     "inputs_not_begun": (

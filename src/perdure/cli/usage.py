@@ -7,6 +7,7 @@ may also come before the command.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from cyclopts import (
@@ -102,6 +103,7 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
             meant = did_you_mean(word, known).rstrip()
             return f"'{' '.join(chain)}' has no option {word}; nothing was done. {meant}".rstrip(), hint
         case MissingArgumentError(argument=Argument() as argument):
+            hint = _listing(chain, error) if argument.name == "CALL" else hint
             return _missing(" ".join(chain), error, argument), hint
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"'{' '.join(chain)}' does not know what to do with '{word}'; nothing was done.", hint
@@ -130,6 +132,12 @@ def _missing(command: str, error: MissingArgumentError, argument: Argument) -> s
     meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
     hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
     return f"{missing}; nothing was done.{hint}"
+
+
+def _listing(chain: Sequence[str], error: MissingArgumentError) -> str:
+    """Return the command that lists the calls of which one was not named."""
+    thread = next(iter((error.root_input_tokens or [])[len(chain) - 1 :]), "-")
+    return f"{' '.join(chain[:-1])} ls{'' if thread.startswith('-') else f' {shlex.quote(thread)}'}"
 
 
 def _leading(words: list[str]) -> tuple[list[str], list[str]]:

@@ -232,12 +232,13 @@ def _shown(text: object) -> str:
 
 
 COMPARED_MAX = 2_000  # names
+_BEGINNING_MIN = 3  # characters by which a longer name is suggested
 _SUGGESTIONS_MAX = 3
 _LENGTH_MAX = 200  # characters of a name: comparing costs their product
 
 
 def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
-    """Return those of the first `COMPARED_MAX` names that are close to `name`, the closest first."""
+    """Return those of the first `COMPARED_MAX` names that are close to `name`, the closest first, then longer ones."""
     from difflib import get_close_matches  # slow to import, and needed only for errors
 
     if len(name) > _LENGTH_MAX:
@@ -246,8 +247,11 @@ def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]
     for each in islice(known, COMPARED_MAX):
         if each and each != name and len(each) <= _LENGTH_MAX:
             by_form.setdefault(each.casefold(), each)
-    found = get_close_matches(name.casefold(), by_form, n=_SUGGESTIONS_MAX, cutoff=likeness)
-    return [by_form[each] for each in found]
+    form = name.casefold()
+    found = get_close_matches(form, by_form, n=_SUGGESTIONS_MAX, cutoff=likeness)
+    longer = [each for each in by_form if each.startswith(form) and each not in found]
+    found += longer if len(form) >= _BEGINNING_MIN else []
+    return [by_form[each] for each in found[:_SUGGESTIONS_MAX]]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
