@@ -120,6 +120,39 @@ def test_a_session_that_grows_line_by_line_ends_as_if_imported_at_once(store: St
     assert sound(store) == []
 
 
+def test_the_report_names_a_reply_that_was_imported_in_two_parts(store: Store, tmp_path: Path) -> None:
+    """Both parts are there, in their order; a reply that was complete is not named."""
+    lines = [
+        line_of("user", "u1", None, "Hello."),
+        *(reply(f"u{at}", f"u{at - 1}", f"Part {at}.") for at in (2, 3)),
+    ]
+    first = import_sessions(store, saved(tmp_path, b"".join(lines[:2])))
+
+    second = import_sessions(store, saved(tmp_path, b"".join(lines)))
+
+    assert first.sessions[0].losses == ()
+    assert [(loss.what, loss.where) for loss in second.sessions[0].losses] == [("reply", "line 3")]
+    assert texts(store) == ["Hello.", "Part 2.", "Part 3."]
+
+
+def line_of(role: str, uuid: str, parent: str | None, content: Any, **more: Any) -> bytes:
+    """One line of a session."""
+    message = {"role": role, "content": content, **more}
+    return (
+        json.dumps(
+            {"type": role, "uuid": uuid, "parentUuid": parent, "sessionId": SESSION, "message": message}
+        ).encode()
+        + b"\n"
+    )
+
+
+def reply(uuid: str, parent: str, text: str) -> bytes:
+    """One line of the reply m1."""
+    return line_of(
+        "assistant", uuid, parent, [{"type": "text", "text": text}], id="m1", model="claude-opus-4-5"
+    )
+
+
 def test_results_of_parallel_calls_are_no_branch(store: Store, tmp_path: Path, writer: ClaudeWriter) -> None:
     """Each hangs on the line of its call; the reply and its results are one way."""
     writer.ask("Look.")

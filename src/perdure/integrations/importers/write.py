@@ -112,6 +112,12 @@ def _report(session: ForeignSession, thread: str | None) -> SessionReport:
     )
 
 
+def _split(part: SourcePart) -> Loss:
+    """Return what the report says of a reply that was not complete at the import before."""
+    why = "its beginning was imported before it was complete, so the rest is a message of its own"
+    return Loss(kind="converted", where=part.where, what="reply", why=why)
+
+
 class _Writing:
     """One session on its way into one thread."""
 
@@ -181,6 +187,8 @@ class _Writing:
         if key not in self._converted:
             found, losses = converted(self._session, parts, entry)
             self.losses += losses
+            if len(parts) < len(entry.parts) and any(each.role == "assistant" for each in found):
+                self.losses.append(_split(parts[0]))
             self._converted[key] = tuple(found)
         messages = self._converted[key]
         if not messages:
