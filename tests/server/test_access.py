@@ -17,7 +17,7 @@ import pytest
 from perdure.errors import Unavailable
 from perdure.server import openapi
 from perdure.server.access import Access
-from perdure.server.keys import SERVER, Audit, AuditEntry
+from perdure.server.keys import SERVER, Audit, AuditEntry, Keys
 from perdure.server.routing import HttpRoute, Router
 from perdure.server.streams import EventStream
 from perdure.store.store import Store
@@ -358,6 +358,23 @@ def test_a_commit_of_the_record_that_fails_refuses_all_its_requests(store: Store
 
     assert [type(each.exception()) for each in (first, second)] == [Unavailable, Unavailable]
     assert [each["by"] for each in audit.read(10)] == ["eve"]
+
+
+def test_a_key_that_was_read_lately_is_known_without_a_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop finds it; after a second the keys have to be read again, so that a removed one is refused."""
+    keys = Keys(store)
+    secret = keys.add("ann", ["viewer"])
+    before = keys.recent()
+    keys.find(secret)
+    after = keys.recent()
+    monkeypatch.setattr("perdure.server.keys._FRESH_SECONDS", -1.0)
+
+    assert (before, keys.recent()) == (None, None)
+    assert after is not None
+    assert [after[each].name for each in after] == ["ann"]
+    assert secret not in after
 
 
 def test_a_proxys_key_names_the_person_who_asks(client: Client, store: Store) -> None:

@@ -152,6 +152,28 @@ def test_an_approval_of_which_nothing_is_overtaken_is_streamed_from_here(store: 
     assert found[-1].data == {"type": "finish", "finishReason": "stop"}
 
 
+def test_a_stream_goes_on_after_the_commits_of_another_run(
+    store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run waited while another one wrote to its timeline, and went on; read afterwards, its answer is whole.
+
+    The reader waits for nothing: the run has ended, whatever others write after it.
+    """
+    monkeypatch.setattr("perdure.server.protocols.run_parts._NEWS_SECONDS", 10 * WAIT_SECONDS)
+    steps = use("pay", amount=1), say("Words of the other run."), say("Paid."), say("More.")
+    thread = store.thread("chat", agent=bank.agent(*steps, pieces=4))
+    first = thread.run("Pay", id="m1").run
+    thread.decide(thread.approvals()[0].call, "approve", by="ann")
+    thread.run("Speak", id="m2")
+    thread.resume(first)
+    thread.run("Speak again", id="m3")
+
+    with serving(store) as client:
+        read = client.get(f"{AI_SDK}/x/stream?message={first}").body
+
+    assert "".join(frame.data.get("delta", "") for frame in frames(read)) == "Paid."
+
+
 def test_a_stream_has_no_words_of_another_run(store: Store, bank: Bank) -> None:
     """While a decided run waits for a worker, another run may speak on its timeline."""
     steps = use("pay", amount=1), say("Words of the other run."), say("Paid.")

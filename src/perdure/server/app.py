@@ -34,12 +34,13 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
-from perdure.server.keys import Audit, AuditEntry, Keys, QueuedEntry
+from perdure.server.keys import Audit, AuditEntry, Keys, QueuedEntry, key_hash
 from perdure.server.problems import HttpProblem, problem_response
 from perdure.server.routing import (
     REPEATED,
     HttpCall,
     HttpRoute,
+    JsonResponse,
     OnLoop,
     Router,
     cookie_name,
@@ -241,7 +242,11 @@ class HttpServer:
         """Return what a secret may do; None if it is not known."""
         if self._token is not None and same(secret, self._token):
             return Access(name=_LOCAL, roles=("admin",))
-        key = await self.store.off_loop(partial(self._keys.find, secret))
+        keys = self._keys.recent()
+        if keys is None:
+            key = await self.store.off_loop(partial(self._keys.find, secret))
+        else:
+            key = keys.get(key_hash(secret))
         if key is None:
             return None
         person = None if key.person_header is None else headers.get(key.person_header.lower(), "").strip()
@@ -433,7 +438,7 @@ class HttpServer:
         elif found is None:
             response = Response(status_code=route.status)
         else:
-            response = Response(encoded(found), call.status or route.status, media_type="application/json")
+            response = JsonResponse(encoded(found), call.status or route.status)
         if call.head is not None:
             response.raw_headers.append((b"etag", entity_tag(call.head).encode()))
         if call.is_by_digest:

@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -25,7 +25,7 @@ from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys", "QueuedEntry"]
+__all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys", "QueuedEntry", "key_hash"]
 
 _PREFIX = "pk_"
 _PATH = "/keys/"
@@ -67,8 +67,7 @@ class Keys:
         """Read and write the keys of `store`."""
         self._store = store
         self._lock = threading.Lock()
-        self._by_hash: dict[str, Key] = {}
-        self._read_at = float("-inf")
+        self._read: tuple[dict[str, Key], float] = {}, float("-inf")  # by hash, and when
 
     def add(
         self,
@@ -95,7 +94,7 @@ class Keys:
         secret = _PREFIX + secrets.token_urlsafe(32)
         key = Key(
             name=name,
-            hash=_hash(secret),
+            hash=key_hash(secret),
             roles=check_roles(roles),
             agents=_limit(agents),
             owners=_limit(owners),
@@ -132,10 +131,17 @@ class Keys:
     def find(self, secret: str) -> Key | None:
         """Return the key with that secret, as it was at most a second ago; None if there is none."""
         with self._lock:
-            if time.monotonic() - self._read_at > _FRESH_SECONDS:
-                self._by_hash = {key.hash: key for key in self.ls()}
-                self._read_at = time.monotonic()
-            return self._by_hash.get(_hash(secret))
+            known = self.recent()
+            if known is None:
+                read_at = time.monotonic()
+                known = {key.hash: key for key in self.ls()}
+                self._read = known, read_at
+            return known.get(key_hash(secret))
+
+    def recent(self) -> Mapping[str, Key] | None:
+        """Return the keys by their hashes, as they were at most a second ago, without reading; None: `find` reads them."""
+        known, read_at = self._read
+        return known if time.monotonic() - read_at <= _FRESH_SECONDS else None
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +258,8 @@ def _json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _hash(secret: str) -> str:
+def key_hash(secret: str) -> str:
+    """Return what is stored of a key."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

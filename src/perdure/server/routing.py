@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_t
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
+from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from perdure.errors import Invalid, NotFound
@@ -46,6 +47,7 @@ __all__ = [
     "Paged",
     "BaseQuery",
     "HttpRoute",
+    "JsonResponse",
     "OnLoop",
     "Router",
     "REPEATED",
@@ -148,6 +150,18 @@ class OnLoop(NamedTuple):
     """What a plain function leaves to the event loop; the answer is what `work` returns."""
 
     work: Callable[[], Awaitable[Any]]
+
+
+class JsonResponse(Response):
+    """An answer in JSON.  It is what most requests get, so its headers are made without the general way."""
+
+    def __init__(self, body: bytes, status: int) -> None:
+        """Answer with text that is JSON already."""
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [
+            (b"content-length", str(len(body)).encode()),
+            (b"content-type", b"application/json"),
+        ]
 
 
 class HttpRoute(NamedTuple):
@@ -327,7 +341,7 @@ class Router:
             method: _MethodRoutes([r for r in self.routes if r.method == method]) for method in methods
         }
 
-    def find(self, method: str, path: str) -> tuple[HttpRoute, dict[str, str]]:
+    def find(self, method: str, path: str) -> tuple[HttpRoute, Mapping[str, str]]:
         """Return the route of a percent-encoded path, and its names; raises `HttpProblem`."""
         table = self._tables.get("GET" if method == "HEAD" else method)
         found = None if table is None else table.find(path)

@@ -152,17 +152,19 @@ class RunParts:
         """Yield the parts; the last one is the outcome."""
         seen: RunOutcome | None = None
         while True:
-            is_new = False
+            is_new, before = False, self._cursor
             async with aclosing(self._followed()) as parts:
                 async for part in parts:
                     is_new = True
                     yield part
             found = await self._thread.off_loop(self._outcome)
-            # What was committed after the last read, and before the record was read, is read once more.
-            if found == seen and not is_new and not found.is_live:
-                yield found
-                return
-            if found == seen:
+            # What was committed after the last read, and before the record was read, is read once more.  Commits of
+            # other runs count, too: each may end a read, and those of this run may come after them.
+            is_new = is_new or self._cursor != before
+            if found == seen and not is_new:
+                if not found.is_live:
+                    yield found
+                    return
                 await self._news()
             seen = found
 
