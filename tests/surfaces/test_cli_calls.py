@@ -62,6 +62,7 @@ def test_the_doctor_counts_writes_that_were_cut_off(bread: Shell) -> None:
 
     assert "1 run ended with 1 external write under way" in before
     assert "perdure calls ls" in before
+    assert "resume with perdure runs resume bread --code MODULE:NAME" in " ".join(before.split())
     assert "external write" not in bread.ok("doctor").out
 
 

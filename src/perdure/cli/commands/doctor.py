@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -288,10 +289,12 @@ def _interrupted(everywhere: Everywhere) -> Iterator[AdviceShape]:
     writes = [(thread, call) for thread, call in found if within("external_write", call.effect)]
     runs = {(thread, call.run) for thread, call in writes}
     if writes:
-        listed = with_store("perdure calls ls", to_be_named(everywhere.store))
+        place = to_be_named(everywhere.store)
+        listed = with_store("perdure calls ls", place)
+        resumed = with_store(f"perdure runs resume {shlex.quote(writes[0][0])} --code MODULE:NAME", place)
         yield AdviceShape(
             what=f"{count(len(runs), 'run')} ended with {count(len(writes), 'external write')} under way, whose outcome is unknown.",
-            do=f"See {listed}, and resume with `perdure runs resume THREAD --code MODULE:NAME`.",
+            do=f"See {listed}, and resume with {resumed}",
         )
 
 
