@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -225,6 +226,26 @@ def test_a_write_waits_as_long_as_a_put_before_it_is_under_way() -> None:
         assert taken == [WRITE]
     waiter.join()
 
+    assert stored == [True]
+
+
+def test_a_forked_child_neither_takes_nor_waits_for_what_is_the_parents() -> None:
+    """The parent's threads store their writes themselves."""
+    pending, stored = PendingWrites(), list[bool]()
+    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], Patience())))
+    with pending.taken("t", "", "1ef"):
+        waiter.start()
+        while not pending._waiting:
+            time.sleep(0.001)
+        if (child := os.fork()) == 0:
+            with pending.taken(*KEY) as taken:
+                os._exit(0 if taken == () else 1)
+        _, status = os.waitpid(child, 0)
+    with pending.taken(*KEY) as taken:
+        assert taken == [WRITE]  # Control: the parent still has them
+    waiter.join()
+
+    assert status == 0
     assert stored == [True]
 
 

@@ -26,7 +26,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from perdure.errors import StaleHead
 from perdure.integrations import foreign_ids
 from perdure.model.canonical import Json
-from perdure.model.fork_safety import ThreadLock
+from perdure.model.fork_safety import ThreadLock, renew_in_child
 from perdure.store.change import Change
 from perdure.store.thread import Thread
 
@@ -144,6 +144,11 @@ class PendingWrites:
         self._lock = ThreadLock()
         self._waiting: dict[_Key, _Waiting] = {}
         self._puts: dict[tuple[str, str], int] = {}  # under way, by thread and namespace
+        renew_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """Drop what threads of the parent wait for and write: they store it there."""
+        self._waiting, self._puts = {}, {}
 
     def wait(self, key: _Key, writes: Sequence[TaskWrite], patience: Patience) -> bool:
         """Return True once another thread has stored these writes; False if none does: then the caller has to.
@@ -188,9 +193,9 @@ class PendingWrites:
                 own.is_stored = True
         finally:
             with self._lock:
-                self._puts[place] -= 1
-                if not self._puts[place]:
-                    del self._puts[place]
+                left = self._puts.pop(place, 1) - 1
+                if left:
+                    self._puts[place] = left
             if own is not None:
                 own.settled.release()
 
