@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 import perdure
@@ -163,6 +164,33 @@ def test_a_file_that_a_power_loss_took_back_is_accepted(path: Path) -> None:
     with perdure.open(path) as store:
         assert store.thread("t").get("/d") == "d" * 300
         assert store.verify().ok
+
+
+def test_files_that_several_partial_checkpoints_changed_may_come_back(path: Path) -> None:
+    """A reader holds pages back, so no checkpoint moves the whole log and syncs the file; then the power goes off."""
+    before = path.read_bytes()
+    assert exit_code_of(write_behind_a_reader, str(path)) == 9
+    assert path.read_bytes() != before
+    path.write_bytes(before)
+
+    with perdure.open(path) as store:
+        assert store.thread("t").get("/last") == "last" * 300
+        assert store.verify().ok
+
+
+def write_behind_a_reader(path: str) -> None:
+    """Write several times what fills a log while a reader that lags behind sees an older state, and end the process."""
+    store = perdure.open(path)
+    reader = apsw.Connection(path)
+    for at in range(60):
+        if at % 3 == 0:  # it moves on, and is always behind
+            if reader.in_transaction:
+                reader.execute("COMMIT")
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+        write_on(store, *(f"{at}-{number}" for number in range(20)))
+    write_on(store, "last")
+    os._exit(9)
 
 
 def test_control_an_unchecked_log_is_merged_into_the_file(

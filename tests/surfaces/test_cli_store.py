@@ -295,6 +295,25 @@ def test_a_backup_of_a_damaged_store_says_so(shell: Shell) -> None:
     assert shell("backup", "copy.db").code == 6
 
 
+def test_words_that_gc_forgets_are_in_no_file(shell: Shell) -> None:
+    """The search index of a memory has the words too, and goes with them."""
+    for words in ("likes fjords", "likes zeppelins"):
+        shell.ok("memory", "add", words, "--owner", "ann")
+    shell.ok("memory", "search", "zeppelins", "--owner", "ann")
+    control = _files_with(shell.store.parent, b"zeppelin")
+    shell.ok("memory", "undo", "--owner", "ann")
+    shell.ok("memory", "add", "likes lakes", "--owner", "ann")
+
+    shell.ok("gc", "--undone-older-than", "0d", "--apply")
+
+    assert len(control) > 1
+    assert _files_with(shell.store.parent, b"zeppelin") == []
+
+
+def _files_with(directory: Path, word: bytes) -> list[Path]:
+    return [each for each in directory.rglob("*") if each.is_file() and word in each.read_bytes()]
+
+
 def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
     """It lists the policies there are, and refuses to apply none."""
     shell.ok("threads", "undo", "shopping")

@@ -188,7 +188,8 @@ def test_control_a_follower_that_reads_heads_misses_or_repeats_commits() -> None
         made = _changed(thread)
         follower.join(LONG + COMMITS / 20)
 
-    assert seen != made
+    assert seen
+    assert len(set(seen)) < len(seen) or not set(made) <= set(seen)
 
 
 def _cursor(thread: Thread) -> Cursor | None:

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import engine
+from perdure.cli.input.stores import reading, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count, duration
@@ -18,9 +18,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.planner import space_of
-from perdure.shapes.text import now, size
-from perdure.store.plumbing.handles import Ids
-from perdure.store.upkeep import retention
+from perdure.shapes.text import size
 
 __all__ = ["Collected", "SpaceShape", "gc"]
 
@@ -184,10 +182,12 @@ def gc(
             code="policy_missing",
             advice="See `perdure gc`.",
         )
-    with engine(everywhere, read_only=not apply) as opened, working("Looking", quiet=everywhere.json):
-        planned = retention.plan(opened, policy, now())
-        names = {each.space: each.thread or space_of(opened, each.space).label for each in planned.spaces}
-        done = retention.carry_out(opened, planned, ids=Ids(now)) if apply else None
+    opened = writing(everywhere) if apply else reading(everywhere)
+    with opened as store, working("Looking", quiet=everywhere.json):
+        planned = store.gc_plan(policy)
+        engine = store._resources.engine  # pyright: ignore[reportPrivateUsage]
+        names = {each.space: each.thread or space_of(engine, each.space).label for each in planned.spaces}
+        done = tuple(store.gc(planned)) if apply else None
     return _planned(planned, names) if done is None else _done(planned, done, names)
 
 

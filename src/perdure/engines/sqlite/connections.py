@@ -3,12 +3,6 @@
 One connection writes, guarded by its user; readers take one from a pool and give it
 back.  A forked child never uses nor closes what it inherited: closing would drop the
 parent's locks, so inherited connections are kept, unused, until the process ends.
-
-SQLite replays any write-ahead log that it finds beside a database, also one that was left there by another store, or by
-an older state of the same one, and closing merges it for good.  So a log is bound to the file that it was begun on:
-the database has a random mark (`log` in `meta`), and the first write to a log changes the mark and notes which one
-the file had (`log_base`).  A checkpoint takes the new mark into the file.  A log that does not know the file's mark is
-refused.
 """
 
 from __future__ import annotations
@@ -19,36 +13,20 @@ import time
 from collections import deque
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any, cast
-from urllib.parse import quote
+from typing import Any
 
 import apsw
 import msgspec
 
 from perdure.engines.sqlite import schema
-from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.database import BUSY_MS, Database, connect
 from perdure.engines.sqlite.errors import closed_error, translated
 from perdure.engines.sqlite.file_system import beside
-from perdure.errors import Corrupt, Unavailable
+from perdure.engines.sqlite.log_binding import check_log, open_immutable
+from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
 
-__all__ = [
-    "BUSY_MS",
-    "Connections",
-    "Options",
-    "bind_log",
-    "check_log",
-    "check_store",
-    "connect",
-    "mark_in_file",
-    "set_mark",
-    "UnchangedFiles",
-]
-
-BUSY_MS = 5_000  # for programs that use the file without our lock
-_LOG_HEADER_BYTES = 32  # a log of this size or less has nothing to replay
-_LOOKS = 3
-_MARKS = "('log', 'log_base', 'log_older')"
+__all__ = ["Connections", "Options", "check_store", "UnchangedFiles"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +38,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     vfs: str | None = None
     exclusive: bool = False  # one connection for everything: no shared memory is needed
     is_frozen: bool = False  # nothing can be written in its directory: it is read without locks
-
-
-def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
-    """Return a connection on which no trigger runs, and on which SQL cannot edit the schema."""
-    connection = apsw.Connection(path, flags=flags, vfs=vfs)
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    return cast("Database", connection)
 
 
 def check_store(path: Path) -> None:
@@ -85,99 +55,11 @@ def check_store(path: Path) -> None:
         return  # it cannot be read like this; opening it raises the reason
 
 
-def check_log(path: Path) -> None:
-    """Raise `Corrupt`, changing nothing, if the log beside the database at `path` was written on another file."""
-    log = beside(path)[1]
-    for _ in range(_LOOKS):  # between two looks another process may write a whole log, and begin the next
-        if not path.exists() or not _has_frames(path):
-            return
-        in_file = mark_in_file(str(path))
-        in_log = _marks_with_log(str(path))
-        if in_file is None or in_log is None or in_file in in_log:
-            return
-    raise Corrupt(
-        f"{log} was not written on {path.name} as it is: one of the two was replaced; nothing was opened or changed.",
-        code="log_of_another_file",
-        advice=f"Put back the file that belongs to the log. If you restored {path.name} from a copy, move {log.name} away, and use `perdure restore` next time.",
-        path=str(path),
-        log=str(log),
-    )
-
-
-def bind_log(db: Database, path: str, *, is_new: bool) -> tuple[int, int] | None:
-    """In a transaction: bind the log that it is written to to the file as it is; return the mark before and the new one.
-
-    None: the file alone cannot be read, and nothing was done.  A log that goes on (`is_new` is False) stays bound to the
-    file that it was begun on too: a checkpoint that was cut off may have changed the file's mark, and a power loss can
-    take that back.
-    """
-    in_file = mark_in_file(path)
-    if in_file is None:
-        return None
-    before = dict(
-        db.execute("SELECT name, value FROM meta WHERE name IN ('log_base', 'log_older')").fetchall()
-    )
-    base, older = before.get("log_base", 0), before.get("log_older", 0)
-    older = in_file if is_new or not _has_frames(Path(path)) else older if base == in_file else base
-    mark = set_mark(db)
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('log_base', ?), ('log_older', ?)", (in_file, older))
-    return in_file, mark
-
-
-def set_mark(db: Database) -> int:
-    """Give the database a new mark, and return it."""
-    mark = int.from_bytes(os.urandom(7)) or 1
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('log', ?)", (mark,))
-    return mark
-
-
-def mark_in_file(path: str) -> int | None:
-    """Return the mark of the database without its log; 0: it has none; None: the file alone cannot be read."""
-    try:
-        connection = _immutable(path)
-        try:
-            found = connection.execute("SELECT value FROM meta WHERE name='log'").get
-        finally:
-            connection.close()
-    except apsw.SQLError:  # there is no such table yet: all is in the log
-        return 0
-    except (apsw.Error, UnicodeError):
-        return None
-    return found if isinstance(found, int) else 0
-
-
-def _has_frames(path: Path) -> bool:
-    """True if there is anything in the log of a database to replay."""
-    try:
-        return beside(path)[1].stat().st_size > _LOG_HEADER_BYTES
-    except FileNotFoundError:
-        return False
-
-
-def _marks_with_log(path: str) -> tuple[int, ...] | None:
-    """Return the marks of the database with its log: its own, and those that its file may have; None: not known.
-
-    The connection reads only, so that closing it merges nothing.
-    """
-    try:
-        connection = connect(path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            connection.set_busy_timeout(BUSY_MS)
-            found = connection.execute(f"SELECT value FROM meta WHERE name IN {_MARKS}").fetchall()
-        finally:
-            connection.close()
-    except (apsw.CorruptError, apsw.NotADBError):  # two files were mixed
-        return ()
-    except apsw.Error:
-        return None
-    return tuple(row[0] for row in found) or (0,)
-
-
 class Connections:
     """The open connections of one process to one store."""
 
     def __init__(self, options: Options) -> None:
-        """Open the connection that writes."""
+        """Open the connection that writes; raises `Corrupt` if the log beside the file was written on another one."""
         if options.vfs is None:
             check_log(Path(options.path))
         self.options = options
@@ -301,13 +183,7 @@ def _frozen(path: Path) -> Database:
     """
     if beside(path)[1].exists():
         return connect(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix-none")
-    return _immutable(str(path))
-
-
-def _immutable(path: str) -> Database:
-    """Return a connection that reads the file alone, without its log and without locks."""
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return connect(f"file:{quote(path)}?mode=ro&immutable=1", flags=flags)
+    return open_immutable(str(path))
 
 
 def _unreadable(path: str) -> Unavailable:

@@ -7,9 +7,13 @@ these protocols describe the few calls that we make.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-__all__ = ["RowCursor", "Database"]
+import apsw
+
+__all__ = ["BUSY_MS", "Database", "RowCursor", "connect"]
+
+BUSY_MS = 5_000  # for programs that use the file without our lock
 
 
 class RowCursor(Protocol):
@@ -102,3 +106,11 @@ class Database(Protocol):
     def close(self, force: bool = False, /) -> None:
         """Close it."""
         ...
+
+
+def connect(path: str, *, flags: int, vfs: str | None = None) -> Database:
+    """Return a connection on which no trigger runs, and on which SQL cannot edit the schema."""
+    connection = apsw.Connection(path, flags=flags, vfs=vfs)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    return cast("Database", connection)

@@ -22,6 +22,9 @@ from perdure.engines.sqlite.file_system import beside
 from perdure.errors import Corrupt, NotFound, PerdureError, Unavailable
 
 __all__ = [
+    "busy_error",
+    "commit_error",
+    "in_doubt_error",
     "cause_of",
     "check_writable",
     "closed_error",
@@ -159,6 +162,36 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
         finally:
             file.xClose()
     return False
+
+
+def busy_error(place: str, seconds: float) -> Unavailable:
+    """Return the error of a write that has waited so long for other threads."""
+    return Unavailable(
+        f"other threads of this process wrote to {place} for {seconds:g} seconds; nothing was written.",
+        code="store_busy",
+        advice="Try again.",
+        retry_after=1.0,
+        seconds=seconds,
+    )
+
+
+def commit_error(place: str, why: str) -> Unavailable:
+    """Return the error of a write that is certainly not stored, because its COMMIT failed."""
+    return Unavailable(
+        f"{place} failed at the moment of commitment ({why}); nothing was written.",
+        code="commit_failed",
+        advice="Try again.",
+        retry_after=0.1,
+    )
+
+
+def in_doubt_error(place: str, why: str) -> Unavailable:
+    """Return the error of work in a transaction of its own whose COMMIT failed."""
+    return Unavailable(
+        f"{place} failed at the moment of commitment ({why}); whether the change was made is not known.",
+        code="change_in_doubt",
+        advice="Make it again.",
+    )
 
 
 def closed_error(place: str | Path) -> Unavailable:

@@ -44,7 +44,8 @@ SCHEMA_VERSION = (
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0), ('spaces', 0), ('listed', 0);
+INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0), ('spaces', 0), ('listed', 0),
+    ('log_mark', abs(random() % 72057594037927935) + 1), ('log_base', 0);
 CREATE TABLE spaces(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE log(
     id INTEGER PRIMARY KEY,

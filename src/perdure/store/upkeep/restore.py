@@ -19,6 +19,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
+from glob import escape
 from pathlib import Path
 
 import msgspec
@@ -268,11 +269,14 @@ def _put_back(path: Path) -> None:
     with registry.write_lock(path):
         for aside in _second_names(path):  # again: the restore may be under way, and end only now
             for suffix in _FILES[1:]:
-                if Path(f"{aside}{suffix}").exists():
-                    os.replace(f"{aside}{suffix}", f"{path}{suffix}")
+                second, first = Path(f"{aside}{suffix}"), Path(f"{path}{suffix}")
+                if second.exists() and first.exists() and second.samefile(first):
+                    second.unlink()  # to replace a name by another one of the same file does nothing
+                elif second.exists():
+                    second.replace(first)
             aside.unlink()
 
 
 def _second_names(path: Path) -> list[Path]:
-    found = path.parent.glob(f"{path.name}{_ASIDE}*") if path.exists() else ()
+    found = path.parent.glob(f"{escape(path.name)}{_ASIDE}*") if path.exists() else ()
     return [aside for aside in found if aside.samefile(path)]

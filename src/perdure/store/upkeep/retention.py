@@ -125,7 +125,7 @@ def _threads(engine: Engine, policy: RetentionPolicy) -> Iterator[tuple[str, dir
 def _idle_threads(engine: Engine, policy: RetentionPolicy, since: int) -> Iterator[SpacePlan]:
     """Yield the threads that nothing was written to since, and why some of them stay.
 
-    The server's own thread is never among them: its keys are in use though nobody changes them.
+    The server's own thread is never among them: clients use its keys even if no request changes the thread.
     """
     for id, record in _threads(engine, policy):
         if id == SERVER_THREAD:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock, get_ident
+from time import monotonic
 from types import CodeType
 from typing import TypeVar
 
@@ -27,17 +28,17 @@ import apsw
 
 from perdure.engines.contract import Receipt, Write
 from perdure.engines.shared_rules import FAILURES, EngineCounters
-from perdure.engines.sqlite import schema
+from perdure.engines.sqlite import errors, schema
 from perdure.engines.sqlite.commit.apply import AppliedWrite, Applier, CellsDiffer, recorded_in
 from perdure.engines.sqlite.commit.caches import Recent
 from perdure.engines.sqlite.commit.file_lock import SPACE_MAX, SPACES_MAX, FileLock
 from perdure.engines.sqlite.commit.layout import OrdinaryWrite, Prepared
 from perdure.engines.sqlite.commit.seals import Seals
-from perdure.engines.sqlite.connections import BUSY_MS, Connections, bind_log, mark_in_file
-from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.errors import cause_of, closed_error, translated
+from perdure.engines.sqlite.connections import Connections
+from perdure.engines.sqlite.database import BUSY_MS, Database
 from perdure.engines.sqlite.format.pack import Bases
 from perdure.engines.sqlite.format.rows import Rows
+from perdure.engines.sqlite.log_binding import LogBinding
 from perdure.errors import InDoubt, PerdureError, Unavailable
 
 __all__ = ["WriteGroup", "QueuedWrite"]
@@ -46,7 +47,8 @@ __all__ = ["WriteGroup", "QueuedWrite"]
 _T = TypeVar("_T")
 
 _INTERRUPTIONS_MAX = 100
-_AWAKE_MAX = 8  # threads of a settled group: fewer would come back one by one, and share fewer commits
+_AWAKE_MAX = 8  # threads woken at once; with fewer, writers come back one by one and share fewer commits
+_LOOK_SECONDS = 0.25  # after which a thread that waits looks whether its write is settled
 
 
 class QueuedWrite:
@@ -58,7 +60,7 @@ class QueuedWrite:
     leads = False  # it is this one's turn to write
     others: Sequence[QueuedWrite] = ()  # the others that it writes
     heir: QueuedWrite | None = None  # the next leader
-    after: QueuedWrite | None = None  # the next of its settled group, whose thread this one wakes
+    wakes: QueuedWrite | None = None  # the one of its settled group whose thread this one's wakes
     has_left = False  # its thread waits no longer
     applied: AppliedWrite | None = None
     error: Exception | None = None
@@ -95,16 +97,16 @@ def dismiss(leader: QueuedWrite) -> None:
         if not ticket.is_settled:
             ticket.error = InDoubt(ticket.op_id, "the writer was interrupted")
             ticket.is_settled = True
-    for ticket, after in zip(others, others[_AWAKE_MAX:], strict=False):
-        ticket.after = after  # first: a thread that leaves after this wakes it
+    for ticket, woken in zip(others, others[_AWAKE_MAX:], strict=False):
+        ticket.wakes = woken  # first: a thread that leaves after this wakes it
     for ticket in others[:_AWAKE_MAX]:
-        wake_first(ticket)
+        wake_next_waiting(ticket)
 
 
-def wake_first(ticket: QueuedWrite | None) -> None:
+def wake_next_waiting(ticket: QueuedWrite | None) -> None:
     """Wake the thread of a settled write; if that thread has left, the one that it would wake."""
     while ticket is not None and ticket.has_left:
-        ticket = ticket.after
+        ticket = ticket.wakes
     if ticket is not None:
         ticket.wake()
 
@@ -173,9 +175,9 @@ class WriteGroup:
         self._wal_pages = 0
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES
         self._erases = False  # the log has bytes of content that was forgotten
-        self._binds_log = connections.options.vfs is None  # the next transaction may be the first of a log
-        self._is_log_new = False  # it is, for certain: this process has moved all of the one before
-        self._bound: tuple[int, int] | None = None  # the marks, in a transaction that binds its log
+        options = connections.options
+        self._log = LogBinding(place, is_on=options.vfs is None and options.durable)
+        self._is_log_new = False  # the write that is under way has begun the log anew
         self._in_doubt = False
         self._has_written = False
         self._written: Collection[int] = _ANY  # the spaces, since the lock was taken
@@ -256,7 +258,7 @@ class WriteGroup:
         """
         with self._mutex:
             if self._is_stopped:
-                raise self._stopped()
+                raise errors.closed_error(self._place)
             if self._leader is None or self._was_left(self._leader):
                 ticket.leads = True  # first: if this is interrupted, `_leave` puts it right
                 self._leader = ticket
@@ -264,24 +266,25 @@ class WriteGroup:
             woken = ticket.woken = Lock()
             woken.acquire()
             self._queue.append(ticket)
-        if not woken.acquire(timeout=self._wait_seconds):
-            self._give_up(ticket, woken)
+        self._wait(ticket, woken)
         return not ticket.is_settled
 
-    def _give_up(self, ticket: QueuedWrite, woken: Lock) -> None:
-        with self._mutex:
-            if ticket in self._queue:
+    def _wait(self, ticket: QueuedWrite, woken: Lock) -> None:
+        """Wait until the write is settled or is to lead; give it up, settled with an error, if it waits too long in the queue.
+
+        The thread that would wake this one may be held up, so it looks by itself now and then.
+        """
+        until = monotonic() + self._wait_seconds
+        while not woken.acquire(timeout=min(_LOOK_SECONDS, self._wait_seconds)):
+            if ticket.is_settled or ticket.leads:
+                return
+            with self._mutex:
+                if monotonic() < until or ticket not in self._queue:
+                    continue  # one that is being written has an outcome to be waited for
                 self._queue.remove(ticket)
                 ticket.is_settled = True
-                ticket.error = Unavailable(
-                    f"other threads of this process wrote to {self._place} for {self._wait_seconds:g} seconds; nothing was written.",
-                    code="store_busy",
-                    advice="Try again.",
-                    retry_after=1.0,
-                    seconds=self._wait_seconds,
-                )
+                ticket.error = errors.busy_error(self._place, self._wait_seconds)
                 return
-        woken.acquire()  # it is being written: its outcome must be waited for
 
     def _lead(self, ticket: QueuedWrite) -> None:
         try:
@@ -311,7 +314,7 @@ class WriteGroup:
     def _leave(self, ticket: QueuedWrite) -> None:
         """Take this write out of the queue, or hand the lead over: no thread waits for it any longer.  Can run again."""
         ticket.has_left = True
-        wake_first(ticket.after)
+        wake_next_waiting(ticket.wakes)
         with self._mutex:
             if self._queue and ticket in self._queue:
                 self._queue.remove(ticket)
@@ -378,7 +381,7 @@ class WriteGroup:
             waiting, self._queue = self._queue, []
             self._is_stopped = True
         for other in waiting:
-            other.error, other.is_settled = self._stopped(), True
+            other.error, other.is_settled = errors.closed_error(self._place), True
             other.wake()
 
     def wake(self, connection: Database) -> None:
@@ -388,9 +391,6 @@ class WriteGroup:
         ticket, self._resting = self._resting, None
         if ticket is not None:
             surely(self._leave, ticket)
-
-    def _stopped(self) -> Unavailable:
-        return closed_error(self._place)
 
     # ---- what is written
 
@@ -403,7 +403,7 @@ class WriteGroup:
             seconds = self._wait_seconds if wait_seconds is None else wait_seconds
             self._in_doubt = self._file_lock.acquire(seconds) or self._in_doubt
         except OSError as error:
-            raise translated(error, left, self._place) from error
+            raise errors.translated(error, left, self._place) from error
         row: int | None = None
         lock, index, is_settled = self._file_lock, self._rows.index, not self._in_doubt
         self._written = _ANY
@@ -436,6 +436,8 @@ class WriteGroup:
             self._execute("BEGIN IMMEDIATE")
             if self._data_version() != known.version:
                 self._catch_up()
+            if self._log.is_due:
+                self._log.bind(self._db, self._data_version())
             applied = self._applier.apply_ordinary(write, row)
         except (PerdureError, CellsDiffer):
             self._roll_back()
@@ -443,7 +445,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, Exception):
-                raise translated(error, "nothing was written", self._place) from error
+                raise errors.translated(error, "nothing was written", self._place) from error
             raise
         if applied is None:
             return self._commit_after(group)
@@ -451,8 +453,8 @@ class WriteGroup:
             recent.unknow(write)
             self._execute("COMMIT")
             known.version = self._data_version()
-            if self._binds_log:
-                self._end_binding()
+            if self._is_log_new or self._log.is_due:
+                self._note_log()
         except BaseException as error:  # noqa: BLE001 (`_fail_commit` raises what is no error of the store)
             return self._fail_commit(error, group)
         self._has_written = True
@@ -470,7 +472,7 @@ class WriteGroup:
                 self._execute("ROLLBACK")
         except apsw.Error as error:
             self._roll_back()
-            raise translated(error, "nothing was written", self._place) from error
+            raise errors.translated(error, "nothing was written", self._place) from error
         for ticket in group:
             ticket.prepared = None
         return self._commit(group)
@@ -493,7 +495,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, Exception):
-                raise translated(error, "nothing was written", self._place) from error
+                raise errors.translated(error, "nothing was written", self._place) from error
             raise
         try:
             if self._db.in_transaction:
@@ -548,6 +550,8 @@ class WriteGroup:
         self._execute("BEGIN IMMEDIATE")
         if self._data_version() != self._applier.known.version:
             self._catch_up()
+        if self._log.is_due:
+            self._log.bind(self._db, self._data_version())
 
     def _catch_up(self) -> None:
         """Update the caches after another connection has written: it may have moved heads, or forgotten our bases."""
@@ -563,27 +567,19 @@ class WriteGroup:
             self._generation = generation
             self._applier.known.forget()
             self._bases.forget()
-        if self._binds_log:
-            self._bound = bind_log(self._db, self._place, is_new=self._is_log_new)
-
-    def _end_binding(self) -> None:
-        """After COMMIT: let the next transaction bind the log, unless this one has and no other program moved the file's mark."""
-        bound, self._bound = self._bound, None
-        if bound is not None and mark_in_file(self._place) in bound:
-            self._binds_log = self._is_log_new = False
-        else:
-            self._applier.known.version = None  # so that the next transaction catches up
-
-    def _expect_log(self, *, is_new: bool) -> None:
-        """After a checkpoint: let the next transaction bind the log that it is written to."""
-        if self._connections.options.vfs is None:
-            self._binds_log, self._is_log_new, self._applier.known.version = True, is_new, None
 
     def _end(self) -> None:
         self._execute("COMMIT")
         self._applier.known.version = self._data_version()
-        if self._binds_log:
-            self._end_binding()
+        if self._is_log_new or self._log.is_due:
+            self._note_log()
+
+    def _note_log(self) -> None:
+        """After COMMIT: the log is bound if that was due; one that was begun anew is bound by the next transaction."""
+        self._log.is_due = False
+        if self._is_log_new:
+            self._is_log_new = False
+            self._log.expect(self._data_version())
 
     def _roll_back(self) -> None:
         try:
@@ -595,7 +591,7 @@ class WriteGroup:
 
     def _forget(self) -> None:
         """Drop what was learnt from rows that are no longer there."""
-        self._bound = None
+        self._is_log_new = False
         self._rows.index.reset()
         self._forget_copies()
         self._spaces.clear()
@@ -609,7 +605,7 @@ class WriteGroup:
     # ---- after an error at COMMIT
 
     def _settle_after(self, error: BaseException, group: Sequence[QueuedWrite]) -> None:
-        why = cause_of(error)
+        why = errors.cause_of(error)
         try:
             self._barrier("nothing was written")
             for ticket in group:
@@ -631,12 +627,7 @@ class WriteGroup:
             ticket.applied, ticket.error = AppliedWrite(found.receipt), None
             return
         ticket.applied = None
-        ticket.error = Unavailable(
-            f"{self._place} failed at the moment of commitment ({why}); nothing was written.",
-            code="commit_failed",
-            advice="Try again.",
-            retry_after=0.1,
-        )
+        ticket.error = errors.commit_error(self._place, why)
 
     def _barrier(self, left: str) -> None:
         """Make one durable write, after which orphaned frames of a failed COMMIT can never come back."""
@@ -647,7 +638,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):
-                raise translated(error, left, self._place) from error
+                raise errors.translated(error, left, self._place) from error
             raise
         self._in_doubt = False
 
@@ -660,7 +651,7 @@ class WriteGroup:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, apsw.Error):
-                raise translated(error, "nothing was changed", self._place) from error
+                raise errors.translated(error, "nothing was changed", self._place) from error
             raise
         try:
             self._end()
@@ -669,11 +660,7 @@ class WriteGroup:
             self._roll_back()
             if not isinstance(error, apsw.Error):
                 raise
-            raise Unavailable(
-                f"{self._place} failed at the moment of commitment ({cause_of(error)}); whether the change was made is not known.",
-                code="change_in_doubt",
-                advice="Make it again.",
-            ) from error
+            raise errors.in_doubt_error(self._place, errors.cause_of(error)) from error
         return done
 
     def _tidy(self) -> None:
@@ -695,16 +682,16 @@ class WriteGroup:
             finally:
                 self._db.set_busy_timeout(BUSY_MS)
             self._wal_pages, self._checkpoint_at, self._erases = 0, _CHECKPOINT_EVERY_PAGES, False
-            self._expect_log(is_new=True)
+            self._log.expect(self._data_version())
             return
         pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         # A reader can hold pages back; then the log grows, and trying at every commit would not help.
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
-        self._expect_log(is_new=moved >= pages)
+        if moved >= pages:
+            self._log.expect(self._data_version())
 
     def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
-        if pages < self._wal_pages and self._bound is None and self._connections.options.vfs is None:
-            self._binds_log = True  # another process has moved all of the log, and this is a new one
+        self._is_log_new = pages < self._wal_pages  # all of the one before was moved to the file
         self._wal_pages = pages
         return apsw.SQLITE_OK
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, cast
 import apsw
 
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.engines.sqlite.connections import connect, set_mark
-from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.database import Database, connect
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import mode_beside
+from perdure.engines.sqlite.log_binding import set_mark
 from perdure.errors import Conflict, NotFound, Unavailable
 
 if TYPE_CHECKING:
