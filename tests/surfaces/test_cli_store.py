@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from perdure.engines.contract import CellWrite, Write
 from perdure.engines.sqlite import open_sqlite
 from perdure.model.digest import Digest
 from perdure.testing import Script, say
-from tests.surfaces.shell import Shell
+from tests.surfaces.shell import BEGAN, Shell
 
 
 def damage(store: Path) -> None:
@@ -297,17 +298,19 @@ def test_a_backup_of_a_damaged_store_says_so(shell: Shell) -> None:
 
 def test_words_that_gc_forgets_are_in_no_file(shell: Shell) -> None:
     """The search index of a memory has the words too, and goes with them."""
-    for words in ("likes fjords", "likes zeppelins"):
-        shell.ok("memory", "add", words, "--owner", "ann")
-    shell.ok("memory", "search", "zeppelins", "--owner", "ann")
-    control = _files_with(shell.store.parent, b"zeppelin")
-    shell.ok("memory", "undo", "--owner", "ann")
-    shell.ok("memory", "add", "likes lakes", "--owner", "ann")
+    with perdure.open(shell.store, clock=count(BEGAN - 10**12).__next__) as store:
+        memory = store.memory("ann")
+        for words in ("likes fjords", "likes zeppelins"):
+            memory.add(words)
+        assert memory.search("zeppelins")
+        control = _files_with(shell.directory, b"zeppelin")
+        memory.undo()
+        memory.add("likes lakes")
 
     shell.ok("gc", "--undone-older-than", "0d", "--apply")
 
     assert len(control) > 1
-    assert _files_with(shell.store.parent, b"zeppelin") == []
+    assert _files_with(shell.directory, b"zeppelin") == []
 
 
 def _files_with(directory: Path, word: bytes) -> list[Path]:

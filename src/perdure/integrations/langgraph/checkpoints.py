@@ -38,6 +38,7 @@ from perdure.integrations.langgraph.task_writes import (
     carried_name,
     gone_path,
     merged,
+    read_carried,
     write_path,
     writes_path,
 )
@@ -287,7 +288,7 @@ class GraphThreads(FrameworkThreads):
         for commit in commits:
             assert thread is not None
             with suppress(Forgotten):
-                found += cast("Mapping[str, Any]", thread.at(commit).get(CARRIED))["writes"]
+                found += read_carried(thread.at(commit).get(CARRIED))
         return found
 
     def commits(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:

@@ -20,11 +20,11 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeAlias, cast
 
-import msgspec
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from perdure.errors import StaleHead
+from perdure.errors import Corrupt, Invalid, StaleHead
 from perdure.integrations import foreign_ids
+from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.fork_safety import ThreadLock, renew_in_child
 from perdure.store.change import Change
@@ -41,6 +41,7 @@ __all__ = [
     "gone_path",
     "is_carriable",
     "merged",
+    "read_carried",
     "store_writes",
     "write_path",
     "writes_path",
@@ -89,11 +90,13 @@ def carried_name(namespace: str, id: str) -> str:
 
 
 def is_carriable(writes: Sequence[TaskWrite]) -> bool:
-    """True if a put is likely to follow these writes, and they are small enough to be in its commit."""
-    return (
-        not any(str(each["channel"]) in WRITES_IDX_MAP for each in writes)
-        and len(msgspec.json.encode(writes)) <= _CARRIED_BYTES_MAX
-    )
+    """True if a put is likely to follow these writes, and its commit can hold them: they are nested deeper there."""
+    if any(str(each["channel"]) in WRITES_IDX_MAP for each in writes):
+        return False
+    try:
+        return len(canonical.encode({"writes": [*writes]})) <= _CARRIED_BYTES_MAX
+    except Invalid:
+        return False
 
 
 def merged(found: Iterable[TaskWrite]) -> list[TaskWrite]:
@@ -183,18 +186,19 @@ class PendingWrites:
     @contextmanager
     def taken(self, thread_id: str, namespace: str, id: str | None) -> Generator[Sequence[TaskWrite]]:
         """Take the writes that wait for a checkpoint; they are stored if the block, which writes, ends without an error."""
-        place = thread_id, namespace
-        with self._lock:
-            own = None if id is None else self._waiting.pop((*place, id), None)
-            self._puts[place] = self._puts.get(place, 0) + 1
+        place, own, is_counted = (thread_id, namespace), None, False
         try:
+            with self._lock:
+                self._puts[place] = self._puts.get(place, 0) + 1
+                is_counted = True
+                own = None if id is None else self._waiting.pop((*place, id), None)
             yield () if own is None else own.writes
             if own is not None:
                 own.is_stored = True
         finally:
             with self._lock:
-                left = self._puts.pop(place, 1) - 1
-                if left:
+                left = self._puts.pop(place, 1) - is_counted
+                if left > 0:
                     self._puts[place] = left
             if own is not None:
                 own.settled.release()
@@ -217,5 +221,19 @@ def store_writes(line: Thread, namespace: str, id: str, writes: Sequence[TaskWri
 
 def carry(change: Change, namespace: str, id: str, writes: Sequence[TaskWrite]) -> None:
     """Add the writes of the checkpoint below to the commit of a checkpoint."""
-    change.put(CARRIED, {"of": id, "writes": cast("Any", writes)})
+    change.put(CARRIED, {"writes": [cast("Any", each) for each in writes]})
     change.name(carried_name(namespace, id))
+
+
+def read_carried(stored: Any) -> list[TaskWrite]:
+    """Return the writes that a commit carries; raises `Corrupt` if they are none."""
+    try:
+        found: list[TaskWrite] = list(stored["writes"])
+        merged(found)
+    except (TypeError, KeyError, ValueError) as error:
+        raise Corrupt(
+            f"{CARRIED} has no writes of tasks: {error!r}; nothing was read.",
+            code="record_unreadable",
+            what=CARRIED,
+        ) from error
+    return found
