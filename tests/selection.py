@@ -3,11 +3,13 @@
 A test that is marked `deep` runs with `PERDURE_DEEP=1` alone.  A test of an upper layer runs on the engine that most
 stores have, and one in sixteen, always the same ones, on the others too: the conformance suite, the crash tests and
 `tests/store/test_same_on_every_engine.py` hold every engine to the same laws.  `PERDURE_DEEP=1` runs each test on
-each engine.  How long a test is that runs in both is said by `sized` of `tests/crash/campaign.py`.
+each engine.  Of many cases that show one fact `some` takes a part.  How long a test is that runs in both is said by `sized` of `tests/crash/campaign.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -15,7 +17,7 @@ from _pytest.mark.structures import ParameterSet
 
 from tests.crash.campaign import DEEP
 
-__all__ = ["engines", "leave_out"]
+__all__ = ["engines", "leave_out", "some"]
 
 _ONE_OF = 16
 
@@ -23,6 +25,16 @@ _ONE_OF = 16
 def engines(usual: str, *others: str) -> list[str | ParameterSet]:
     """Return the parameters of a fixture or a test that offers engines; most tests leave the `others` out."""
     return [usual, *(pytest.param(each, marks=pytest.mark.other_engine) for each in others)]
+
+
+def some(cases: Iterable[Any], *, one_of: int) -> list[ParameterSet]:
+    """Return the parameters of a test, a tuple for each case or a value; most tests leave out all but one in `one_of`."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=[pytest.mark.deep] if at % one_of else []
+        )
+        for at, case in enumerate(cases)
+    ]
 
 
 def leave_out(items: list[pytest.Item]) -> None:

@@ -96,7 +96,7 @@ def _run(directory: Path, *options: str, tests: str = TESTS) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-ra", *options],
             cwd=directory,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             stdout=file,
             stderr=file,
             check=False,

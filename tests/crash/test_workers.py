@@ -10,8 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +26,7 @@ from perdure.model.run import ENDED, RunRecord
 from tests.crash.campaign import SEED, sized
 from tests.crash.working import AT_ONCE, LEASE_SECONDS, agents, lines_of, opened, requests_of
 from tests.engines.postgres.stores import new_store
+from tests.forked import ForkedProcess, commands
 
 RUNS = sized(20, 500)
 WORKERS = 3
@@ -41,7 +40,7 @@ class Crew:
     def __init__(self, url: str, file: Path, chance: random.Random, *, mode: str = "ledger") -> None:
         """Start the first workers."""
         self._url, self._file, self._chance, self._mode = url, file, chance, mode
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[ForkedProcess] = []
         self._stopped: dict[int, threading.Timer] = {}  # what wakes each, by process
         self.killed = self.halted = 0
         for _ in range(WORKERS):
@@ -49,8 +48,8 @@ class Crew:
 
     def add(self) -> None:
         """Start one more worker."""
-        command = [sys.executable, "-m", "tests.crash.working", self._url, str(self._file), self._mode]
-        self._workers.append(subprocess.Popen(command))
+        words = ["-m", "tests.crash.working", self._url, str(self._file), self._mode]
+        self._workers.append(ForkedProcess(commands(), words))
 
     def disturb(self) -> None:
         """Kill, stop or add a worker."""

@@ -36,6 +36,7 @@ def test_there_is_no_other_picture(drawn: dict[str, str]) -> None:
     assert {path.name for path in DIRECTORY.iterdir()} == {*drawn, PAGE}
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 def test_the_script_takes_the_picture_of_the_page() -> None:
     """It is a picture of the same size as the one that is kept; times and digests in it change."""

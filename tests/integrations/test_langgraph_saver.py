@@ -43,6 +43,7 @@ from tests.engines.postgres.server import MISSING
 from tests.engines.postgres.stores import url_in
 from tests.forked import PIPE, ForkedProcess, ForkServer
 from tests.integrations.graphs import chat, config, meet, said, say
+from tests.selection import some
 
 
 @pytest.fixture
@@ -104,6 +105,7 @@ def test_langgraphs_own_suite_passes_on_sqlite(kind: type[Saver]) -> None:
     assert sum(passed for passed, _ in found.values()) == 81
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 @pytest.mark.usefixtures("postgres")
 def test_langgraphs_own_suite_passes_on_postgresql(tmp_path: Path) -> None:
@@ -845,7 +847,7 @@ def put_messages(saver: Saver, below: Any, id: str, messages: list[HumanMessage]
     return saver.put(below, checkpoint, {"source": "loop", "step": 1, "parents": {}}, {})
 
 
-@pytest.mark.parametrize("writes", range(10))
+@pytest.mark.parametrize("writes", some(range(10), one_of=3))
 def test_a_long_put_that_was_killed_is_there_or_not(tmp_path: Path, writes: int) -> None:
     """After a kill at any write the checkpoint and the transcript are the old or the new ones, and the put can be made again."""
     is_killed = put_long_and_killed(tmp_path / "agents.db", writes)

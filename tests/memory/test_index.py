@@ -116,11 +116,11 @@ def test_an_index_that_was_not_held_against_the_map_would_be_believed(path: Path
 
 
 def test_an_index_that_followed_every_change_equals_one_made_at_once(path: Path) -> None:
-    """Ranking is a function of what is remembered, not of the way there: 150 random changes, undone and redone too."""
+    """Ranking is a function of what is remembered, not of the way there: 60 random changes, undone and redone too."""
     dice = random.Random(11)
     with perdure.open(path, embed=by_letters) as store:
         memory = store.memory("ann")
-        for _ in range(150):
+        for _ in range(60):
             known = [item.id for item in memory.items()]
             match dice.choice("aaaaafur"):
                 case "f" if known:
@@ -216,16 +216,16 @@ def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path)
     with perdure.open(path):
         pass
     spawn = multiprocessing.get_context("spawn")
-    children = [spawn.Process(target=_search, args=(str(path), 12)) for _ in range(3)]
+    children = [spawn.Process(target=_search, args=(str(path), 8)) for _ in range(2)]
 
     for child in children:
         child.start()
     for child in children:
         child.join(120)
 
-    assert [child.exitcode for child in children] == [0, 0, 0]
+    assert [child.exitcode for child in children] == [0, 0]
     with perdure.open(path) as store:
-        assert len(store.memory("ann").search("oslo", limit=1_000)) == 36
+        assert len(store.memory("ann").search("oslo", limit=1_000)) == 16
 
 
 def test_without_the_extension_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

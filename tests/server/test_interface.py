@@ -38,7 +38,7 @@ def test_every_shape_that_is_named_is_described() -> None:
     assert named <= set(openapi.schema()["components"]["schemas"])
 
 
-@pytest.mark.parametrize("secret", [TOKEN, None])
+@pytest.mark.parametrize("secret", [TOKEN, pytest.param(None, marks=pytest.mark.deep)])
 def test_generated_requests_meet_no_surprise(
     forks: ForkServer, store: Store, secret: str | None, tmp_path: Path
 ) -> None:

@@ -135,9 +135,12 @@ def test_threads_are_found_by_what_the_list_over_http_can_be_asked_for(store: St
         converse(talk)
 
 
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep)])
 def test_a_client_over_stdio_reads_every_moment(home: Path, mode: str) -> None:
-    """Threads, words, the state then and now, messages, commits and what changed, in both eras of the protocol."""
+    """Threads, words, the state then and now, messages, commits and what changed, in both eras of the protocol.
+
+    The other era is tried with `PERDURE_DEEP=1`; over HTTP both are tried in every run.
+    """
 
     async def work() -> None:
         async with over_stdio(home, mode=mode) as client:
@@ -180,7 +183,7 @@ def test_a_client_over_stdio_without_operator_changes_nothing(home: Path) -> Non
 def test_an_operator_over_stdio_forks_and_approves(home: Path, mode: str) -> None:
     """The run goes on after the approval; the decision is recorded under the name of the system's user.
 
-    In the other era it is tried with `PERDURE_DEEP=1`: what an era changes shows when a client reads.
+    In the other era it is tried with `PERDURE_DEEP=1`: what an era changes shows over HTTP.
     """
 
     async def work() -> None:

@@ -209,7 +209,7 @@ def test_starting_costs_little_more_than_python(
     least = dict.fromkeys(programs, math.inf)
     for turn in range(40):
         least = {name: min(least[name], cpu_seconds(*words)) for name, words in programs.items()}
-        if turn >= 7 and all(least[name] <= times * least["python"] for name, times in most.items()):
+        if turn >= 3 and all(least[name] <= times * least["python"] for name, times in most.items()):
             break
 
     assert {

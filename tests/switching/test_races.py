@@ -26,7 +26,7 @@ from tests.runtime.runs.opened import store_on
 
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 THREAD = "trip-42"
-TURNS = sized(60, 600)
+TURNS = sized(24, 600)
 
 
 class Interrupted(SqliteEngine):

@@ -22,7 +22,7 @@ recorded = pytest.mark.skipif(
     not (FOLDER / "facts.jsonl.gz").exists(), reason="the recorded traffic is not there"
 )
 OWNED = ("openai-responses", "anthropic-messages", "gemini-generate")
-SEVERAL = 5  # conversations of each format, where it is not a deep run
+SEVERAL = 3  # conversations of each format, where it is not a deep run
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_who_comes_home_hears_what_was_said_abroad(store: Store) -> None:
 def owned(source: str) -> list[Talk]:
     """Conversations that hold something that only its issuer can read."""
     found = [talk for talk in talks(source) if opaque([list(turn) for turn in talk.turns])]
-    return found if DEEP else found[:: max(1, len(found) // (3 * SEVERAL))]
+    return found if DEEP else found[:: max(1, len(found) // (2 * SEVERAL))]
 
 
 def own(talk: Talk, thread: Thread) -> set[str]:
@@ -129,7 +129,7 @@ def test_recorded_conversations_are_the_same_after_a_trip(memory: Store, source:
     others = [api for api in APIS if api != source][:2]
     trip = [Backend(BACKENDS[api]) for api in (*others, source)]
     every = talks(source)
-    for talk in every if DEEP else every[:: max(1, len(every) // 4)]:
+    for talk in every if DEEP else every[:: max(1, len(every) // 2)]:
         *_, thread = boundaries(memory, talk)
         before = thread.layers().layers()
 

@@ -24,8 +24,8 @@ from tests.crash.campaign import SEED, sized
 from tests.crash.tampering.edits import edit
 from tests.crash.tampering.scene import Played, build, is_sound, play
 
-EDITS_MADE = sized(40, 5_000)
-PARTS = sized(4, 8)
+EDITS_MADE = sized(20, 5_000)
+PARTS = sized(2, 8)
 
 
 class Scene(msgspec.Struct, frozen=True):

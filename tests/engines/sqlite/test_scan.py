@@ -353,21 +353,21 @@ def _filled(path: Path, commits: int) -> Path:
 def test_a_verification_decodes_each_row_once_with_few_statements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row is unpacked once and its changeset put together once; 600 rows take fewer than 200 statements."""
-    path = _filled(tmp_path / "agents.db", 600)
+    """A row is unpacked once and its changeset put together once; 300 rows take fewer than 150 statements."""
+    path = _filled(tmp_path / "agents.db", 300)
 
     calls = _counted(path)
 
-    assert 600 <= calls["decode_pack"] <= 620
-    assert 600 <= calls["with_digests"] <= 620
-    assert calls["SQL"] < 200
+    assert 300 <= calls["decode_pack"] <= 320
+    assert 300 <= calls["with_digests"] <= 320
+    assert calls["SQL"] < 150
     monkeypatch.setattr(scan, "_ROWS_MAX", 1)  # the control: row by row it is many times that
-    assert _counted(path)["SQL"] > 600
+    assert _counted(path)["SQL"] > 300
 
 
 def test_the_work_of_a_verification_grows_with_what_is_stored(tmp_path: Path) -> None:
     """Counted in calls: twice the commits are twice the work, however long the history is."""
-    work = [_counted(_filled(tmp_path / f"{commits}.db", commits))["all"] for commits in (400, 800, 1_600)]
+    work = [_counted(_filled(tmp_path / f"{commits}.db", commits))["all"] for commits in (150, 300, 600)]
 
     assert (work[2] - work[1]) / (work[1] - work[0]) == pytest.approx(2, rel=0.1)
 

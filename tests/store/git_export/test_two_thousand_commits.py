@@ -20,8 +20,8 @@ from perdure.store.git_export import exporter
 from tests.crash.campaign import sized
 from tests.store.git_export.looking import branches, clean, git, opened, show
 
-COMMITS = sized(400, 2_000)
-WATCHED = sized(200, 600)  # commits whose export is watched for what it holds
+COMMITS = sized(280, 2_000)
+WATCHED = sized(120, 600)  # commits whose export is watched for what it holds
 STAGES = 8
 
 
