@@ -24,7 +24,8 @@ from perdure.errors import Conflict, PerdureError
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.integrations.langgraph import Saver
-from perdure.integrations.langgraph.task_writes import WRITES, Patience, PendingWrites, merged
+from perdure.integrations.langgraph.task_writes import WRITES, Patience, PendingWrites, is_carriable, merged
+from perdure.model import canonical
 from perdure.store.plumbing.handles import Ids, system_clock
 from perdure.store.store import Store
 from tests.integrations.graphs import chat, config, said, say
@@ -271,3 +272,14 @@ def test_a_write_that_is_stored_twice_is_read_once() -> None:
 
     assert merged([last, first]) == [first]
     assert merged(special) == [special[0]]
+
+
+def test_a_value_that_is_nested_too_deep_for_a_put_is_stored_by_itself() -> None:
+    """A commit that carries a write nests it two levels deeper; its put must not fail for that."""
+    deep: list[Any] = []
+    for _ in range(61):
+        deep = [deep]
+
+    assert is_carriable([WRITE])
+    assert not is_carriable([WRITE | {"value": deep}])
+    assert canonical.encode(WRITE | {"value": deep})
