@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
 from perdure.engines.sqlite.engine import SqliteEngine
-from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph import Saver, task_writes
 from perdure.integrations.langgraph.codec import MARK, Codec
 from perdure.integrations.langgraph.transcript import MessageList
 from tests.crash.campaign import DEEP, sized
@@ -102,6 +102,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts
 
 def least(monkeypatch: pytest.MonkeyPatch, turn: Callable[[], None]) -> Counts:
     """Return the counts of the turn with the fewest writes: on a busy machine a thread may come too late to share one."""
+    monkeypatch.setattr(task_writes, "_WAIT_SECONDS", 1.0)
     return min(counted(monkeypatch, turn) for _ in range(5))
 
 

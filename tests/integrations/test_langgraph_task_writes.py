@@ -23,7 +23,7 @@ from perdure.engines.registry import open_engine
 from perdure.errors import Conflict, PerdureError
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
-from perdure.integrations.langgraph import Saver
+from perdure.integrations.langgraph import Saver, task_writes
 from perdure.integrations.langgraph.task_writes import WRITES, Patience, PendingWrites, is_carriable, merged
 from perdure.model import canonical
 from perdure.store.plumbing.handles import Ids, system_clock
@@ -32,6 +32,12 @@ from tests.integrations.graphs import chat, config, said, say
 
 WRITE = {"task": "one", "path": "", "index": 0, "channel": "messages", "value": "hello", "at": 1}
 KEY = ("t", "", "1f0")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes wait long enough for a put on a busy machine."""
+    monkeypatch.setattr(task_writes, "_WAIT_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -222,9 +228,11 @@ def test_a_write_waits_as_long_as_a_put_before_it_is_under_way() -> None:
     waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], Patience())))
     with pending.taken("t", "", "1ef"):
         waiter.start()
+        while not pending._waiting:
+            time.sleep(0.001)
         time.sleep(0.1)
-    with pending.taken(*KEY) as taken:
-        assert taken == [WRITE]
+        with pending.taken(*KEY) as taken:
+            assert taken == [WRITE]
     waiter.join()
 
     assert stored == [True]
@@ -242,8 +250,8 @@ def test_a_forked_child_neither_takes_nor_waits_for_what_is_the_parents() -> Non
             with pending.taken(*KEY) as taken:
                 os._exit(0 if taken == () else 1)
         _, status = os.waitpid(child, 0)
-    with pending.taken(*KEY) as taken:
-        assert taken == [WRITE]  # Control: the parent still has them
+        with pending.taken(*KEY) as taken:
+            assert taken == [WRITE]  # Control: the parent still has them
     waiter.join()
 
     assert status == 0

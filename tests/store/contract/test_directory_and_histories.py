@@ -96,9 +96,13 @@ def test_records_that_were_swapped_are_named(store: Store, two: tuple[Thread, Th
     found = faults(store)
 
     assert (
-        f"cell thread/t in store: it leads to space '{other['space']}', which holds the thread 'u'" in found
+        f"cell thread/t in the list of threads: it leads to space '{other['space']}', which holds the thread 'u'"
+        in found
     )
-    assert f"cell thread/u in store: it leads to space '{one['space']}', which holds the thread 't'" in found
+    assert (
+        f"cell thread/u in the list of threads: it leads to space '{one['space']}', which holds the thread 't'"
+        in found
+    )
 
 
 def test_a_record_that_is_gone_is_named_by_its_space(store: Store, two: tuple[Thread, Thread]) -> None:
@@ -107,7 +111,7 @@ def test_a_record_that_is_gone_is_named_by_its_space(store: Store, two: tuple[Th
     alter(store, "thread/t", None)
 
     assert (
-        f"space {space} in {space}: it holds the thread 't', but the directory does not lead to it"
+        f"space {space} in thread 't': it holds the thread 't', but the directory does not lead to it"
         in faults(store)
     )
 
@@ -116,7 +120,10 @@ def test_a_record_of_what_is_no_thread_is_named(store: Store, two: tuple[Thread,
     """An agent's space, say."""
     alter(store, "thread/t", record(store, "t") | {"space": "agent:a"})
 
-    assert "cell thread/t in store: it leads to space 'agent:a', which is not a thread's" in faults(store)
+    assert (
+        "cell thread/t in the list of threads: it leads to space 'agent:a', which is not a thread's"
+        in faults(store)
+    )
 
 
 def test_a_thread_that_was_given_to_another_agent_is_named(store: Store, two: tuple[Thread, Thread]) -> None:
@@ -130,7 +137,7 @@ def test_a_removal_that_nobody_made_is_named(store: Store, two: tuple[Thread, Th
     """A thread that is removed says when."""
     alter(store, ALIVE, {}, space=str(record(store, "t")["space"]))
 
-    assert "cell alive in thread:" in faults(store)
+    assert "cell alive in thread 't':" in faults(store)
 
 
 def test_what_really_happens_to_threads_is_no_fault(store: Store, two: tuple[Thread, Thread]) -> None:
