@@ -24,7 +24,13 @@ from perdure.errors import Conflict, PerdureError
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.integrations.langgraph import Saver, task_writes
-from perdure.integrations.langgraph.task_writes import WRITES, Patience, PendingWrites, is_carriable, merged
+from perdure.integrations.langgraph.task_writes import (
+    WRITES,
+    PendingWrites,
+    WaitBackoff,
+    is_carriable,
+    merge_writes,
+)
 from perdure.model import canonical
 from perdure.store.plumbing.handles import Ids, system_clock
 from perdure.store.store import Store
@@ -35,7 +41,7 @@ KEY = ("t", "", "1f0")
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes wait long enough for a put on a busy machine."""
     monkeypatch.setattr(task_writes, "_WAIT_SECONDS", 1.0)
 
@@ -126,7 +132,7 @@ def test_writes_whose_put_fails_are_stored_by_themselves(store: Store) -> None:
     class Failing(Saver):
         def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
             if metadata["step"] == 4:
-                with self._memory.pending.taken("t", "", config["configurable"]["checkpoint_id"]):
+                with self._memory.pending.take("t", "", config["configurable"]["checkpoint_id"]):
                     failed.set()
                     raise Conflict("lost.", code="langgraph_lost_race")
             return super().put(config, checkpoint, metadata, new_versions)
@@ -207,31 +213,31 @@ def test_a_conversation_goes_on_after_its_older_states_were_let_go(tmp_path: Pat
 
 def test_a_write_waits_until_a_put_has_stored_it() -> None:
     """And not longer: a write that no put takes is the caller's to store, and so is one whose put failed."""
-    pending, patience, stored = PendingWrites(), Patience(), list[bool]()
-    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], patience)))
+    pending, backoff, stored = PendingWrites(), WaitBackoff(), list[bool]()
+    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], backoff)))
     waiter.start()
     taken: Any = ()
     while not taken and waiter.is_alive():
-        with pending.taken(*KEY) as taken:
+        with pending.take(*KEY) as taken:
             assert stored == []
     waiter.join()
 
     assert stored == [bool(taken)]
-    assert not pending.wait(KEY, [WRITE], patience)  # no put comes
-    with pending.taken(*KEY) as nothing:
+    assert not pending.wait(KEY, [WRITE], backoff)  # no put comes
+    with pending.take(*KEY) as nothing:
         assert nothing == ()
 
 
 def test_a_write_waits_as_long_as_a_put_before_it_is_under_way() -> None:
     """Puts of a run come one after the other: the one that is to take it may have to wait for a slow disk."""
     pending, stored = PendingWrites(), list[bool]()
-    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], Patience())))
-    with pending.taken("t", "", "1ef"):
+    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], WaitBackoff())))
+    with pending.take("t", "", "1ef"):
         waiter.start()
         while not pending._waiting:
             time.sleep(0.001)
         time.sleep(0.1)
-        with pending.taken(*KEY) as taken:
+        with pending.take(*KEY) as taken:
             assert taken == [WRITE]
     waiter.join()
 
@@ -241,16 +247,16 @@ def test_a_write_waits_as_long_as_a_put_before_it_is_under_way() -> None:
 def test_a_forked_child_neither_takes_nor_waits_for_what_is_the_parents() -> None:
     """The parent's threads store their writes themselves."""
     pending, stored = PendingWrites(), list[bool]()
-    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], Patience())))
-    with pending.taken("t", "", "1ef"):
+    waiter = threading.Thread(target=lambda: stored.append(pending.wait(KEY, [WRITE], WaitBackoff())))
+    with pending.take("t", "", "1ef"):
         waiter.start()
         while not pending._waiting:
             time.sleep(0.001)
         if (child := os.fork()) == 0:
-            with pending.taken(*KEY) as taken:
+            with pending.take(*KEY) as taken:
                 os._exit(0 if taken == () else 1)
         _, status = os.waitpid(child, 0)
-        with pending.taken(*KEY) as taken:
+        with pending.take(*KEY) as taken:
             assert taken == [WRITE]  # Control: the parent still has them
     waiter.join()
 
@@ -260,17 +266,17 @@ def test_a_forked_child_neither_takes_nor_waits_for_what_is_the_parents() -> Non
 
 def test_writes_that_wait_in_vain_wait_less_and_less_often() -> None:
     """One that is stored meanwhile makes the next ones wait again."""
-    patience = Patience()
+    backoff = WaitBackoff()
     waits = 0
     for _ in range(1_000):
-        if patience.is_tried():
+        if backoff.should_wait():
             waits += 1
-            patience.note(is_stored=False)
-    patience.note(is_stored=True)
+            backoff.record(is_stored=False)
+    backoff.record(is_stored=True)
 
     assert 5 < waits < 15
-    assert patience.is_tried()
-    assert patience.is_tried()
+    assert backoff.should_wait()
+    assert backoff.should_wait()
 
 
 def test_a_write_that_is_stored_twice_is_read_once() -> None:
@@ -278,8 +284,8 @@ def test_a_write_that_is_stored_twice_is_read_once() -> None:
     first, last = {**WRITE, "value": "first", "at": 1}, {**WRITE, "value": "last", "at": 2}
     special = [{**each, "index": -1, "channel": "__error__"} for each in (last, first)]
 
-    assert merged([last, first]) == [first]
-    assert merged(special) == [special[0]]
+    assert merge_writes([last, first]) == [first]
+    assert merge_writes(special) == [special[0]]
 
 
 def test_a_value_that_is_nested_too_deep_for_a_put_is_stored_by_itself() -> None:

@@ -31,13 +31,13 @@ from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, Perd
 from perdure.integrations import foreign_ids
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.task_writes import (
-    CARRIED,
+    CARRIED_PATH,
     WRITES,
     PendingWrites,
     TaskWrite,
     carried_name,
     gone_path,
-    merged,
+    merge_writes,
     read_carried,
     write_path,
     writes_path,
@@ -278,7 +278,7 @@ class GraphThreads(FrameworkThreads):
         stored = {} if line is None else line.values(writes_path(namespace, id))
         found = [cast("TaskWrite", each) for each in stored.values()]
         carried = [] if is_last else self.carried(thread_id, namespace, id)
-        return merged((*found, *carried)) if found or carried else []
+        return merge_writes((*found, *carried)) if found or carried else []
 
     def carried(self, thread_id: str, namespace: str, id: str) -> list[TaskWrite]:
         """Return the writes of a checkpoint that commits of later ones carry, as far as `gc` has not let them go."""
@@ -288,7 +288,7 @@ class GraphThreads(FrameworkThreads):
         for commit in commits:
             assert thread is not None
             with suppress(Forgotten):
-                found += read_carried(thread.at(commit).get(CARRIED))
+                found += read_carried(thread.at(commit).get(CARRIED_PATH))
         return found
 
     def commits(self, thread_id: str) -> Iterator[tuple[LogEntry, Thread]]:
@@ -419,7 +419,7 @@ class GraphThreads(FrameworkThreads):
         values = {
             entry.path: view.get(entry.path)
             for entry in view.entries("/")
-            if entry.path not in (_PRUNED, CARRIED)
+            if entry.path not in (_PRUNED, CARRIED_PATH)
         }
         with side_line(line, None) as side:
             for start, end in pairwise((0, *ends, len(said))):

@@ -72,8 +72,8 @@ from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.deletion import CheckpointDeletion
 from perdure.integrations.langgraph.task_writes import (
     WRITES,
-    Patience,
     TaskWrite,
+    WaitBackoff,
     carry,
     is_carriable,
     store_writes,
@@ -142,12 +142,12 @@ class Saver(BaseCheckpointSaver[str]):
         self._codec = Codec(types, serializer=serializer)
         self._on_conflict: OnConflict = on_conflict
         self._lease_seconds, self._messages = lease_seconds, messages
-        self._patience = Patience()
+        self._backoff = WaitBackoff()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Saver:
         """Return a saver that accepts the classes of a graph's state too, and shares everything else with this one."""
         clone = copy.copy(self)
-        clone._codec, clone._patience = self._codec.allowing(extra_allowlist), Patience()
+        clone._codec, clone._backoff = self._codec.allowing(extra_allowlist), WaitBackoff()
         return clone
 
     @property
@@ -574,7 +574,7 @@ class Saver(BaseCheckpointSaver[str]):
         # A branch and a side line carry nothing: the writes belong to the one that is asked for the latest.
         is_next = before is not None and before.id == record.parent and line.timeline == line_of(namespace)
         with (
-            self._memory.pending.taken(thread_id, namespace, record.parent if is_next else None) as carried,
+            self._memory.pending.take(thread_id, namespace, record.parent if is_next else None) as carried,
             line.change("checkpoint", head=head) as change,
         ):
             change.put(RECORD, cast("Json", msgspec.to_builtins(record)))
@@ -652,9 +652,9 @@ class Saver(BaseCheckpointSaver[str]):
             given.append({**about, "value": self._codec.encode(value), "at": at})
         is_tried = self._is_put_next(config, thread_id, namespace, id) and is_carriable(given)
         pending = self._memory.pending
-        if is_tried and pending.wait((thread_id, namespace, id), given, self._patience):
+        if is_tried and pending.wait((thread_id, namespace, id), given, self._backoff):
             return
-        with pending.taken(thread_id, namespace, id) as others, self._memory.writing(thread_id):
+        with pending.take(thread_id, namespace, id) as others, self._memory.writing(thread_id):
             store_writes(line, namespace, id, (*others, *given))
 
     def _is_put_next(self, config: RunnableConfig, thread_id: str, namespace: str, id: str) -> bool:

@@ -31,16 +31,16 @@ from perdure.store.change import Change
 from perdure.store.thread import Thread
 
 __all__ = [
-    "CARRIED",
+    "CARRIED_PATH",
     "WRITES",
-    "Patience",
+    "WaitBackoff",
     "PendingWrites",
     "TaskWrite",
     "carried_name",
     "carry",
     "gone_path",
     "is_carriable",
-    "merged",
+    "merge_writes",
     "read_carried",
     "store_writes",
     "write_path",
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 WRITES = "langgraph/writes"
-CARRIED = "/langgraph/writes.json"
+CARRIED_PATH = "/langgraph/writes.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph-writes", "langgraph-ns-writes"
 _WAIT_SECONDS = 0.02  # for the next put to begin
 _WAITS_MAX = 50  # if puts before it are under way
@@ -99,7 +99,7 @@ def is_carriable(writes: Sequence[TaskWrite]) -> bool:
         return False
 
 
-def merged(found: Iterable[TaskWrite]) -> list[TaskWrite]:
+def merge_writes(found: Iterable[TaskWrite]) -> list[TaskWrite]:
     """Return each write once, in the order of LangGraph; an index below 0 is the last of its writes, any other the first."""
     by_time = sorted(found, key=lambda each: int(cast("int", each["at"])))
     kept: dict[tuple[str, int], TaskWrite] = {}
@@ -110,25 +110,25 @@ def merged(found: Iterable[TaskWrite]) -> list[TaskWrite]:
     return sorted(kept.values(), key=lambda each: (str(each["path"]), str(each["task"]), each["index"]))
 
 
-class Patience:
-    """How often the writes of one graph wait for a put: less often the more of them have waited in vain."""
+class WaitBackoff:
+    """Decides whether a write of one graph waits for a put: after each wait in vain it lets more writes pass."""
 
     def __init__(self) -> None:
         """Begin with a write that waits."""
         self._misses = self._skips = 0
 
-    def is_tried(self) -> bool:
+    def should_wait(self) -> bool:
         """True if the next write is to wait."""
         self._skips = max(self._skips - 1, 0)
         return self._skips == 0
 
-    def note(self, *, is_stored: bool) -> None:
+    def record(self, *, is_stored: bool) -> None:
         """Note whether a write that has waited was stored meanwhile."""
         self._misses = 0 if is_stored else self._misses + 1
         self._skips = 0 if is_stored else min(2**self._misses, _SKIPPED_MAX)
 
 
-class _Waiting:
+class _PendingWrite:
     """Writes that wait to be stored by another thread."""
 
     __slots__ = ("is_stored", "settled", "writes")
@@ -145,7 +145,7 @@ class PendingWrites:
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = ThreadLock()
-        self._waiting: dict[_Key, _Waiting] = {}
+        self._waiting: dict[_Key, _PendingWrite] = {}
         self._puts: dict[tuple[str, str], int] = {}  # under way, by thread and namespace
         renew_in_child(self)
 
@@ -153,15 +153,15 @@ class PendingWrites:
         """Drop what threads of the parent wait for and write: they store it there."""
         self._waiting, self._puts = {}, {}
 
-    def wait(self, key: _Key, writes: Sequence[TaskWrite], patience: Patience) -> bool:
+    def wait(self, key: _Key, writes: Sequence[TaskWrite], backoff: WaitBackoff) -> bool:
         """Return True once another thread has stored these writes; False if none does: then the caller has to.
 
         Puts of one run come one after the other, so the put that is to take them may have to wait for those before it.
         """
         with self._lock:
-            if key in self._waiting or not patience.is_tried():
+            if key in self._waiting or not backoff.should_wait():
                 return False
-            own = self._waiting[key] = _Waiting(writes)
+            own = self._waiting[key] = _PendingWrite(writes)
         for _ in range(_WAITS_MAX):
             if own.settled.acquire(timeout=_WAIT_SECONDS):
                 break
@@ -172,10 +172,10 @@ class PendingWrites:
                     break
         else:
             self._give_up(key, own)
-        patience.note(is_stored=own.is_stored)
+        backoff.record(is_stored=own.is_stored)
         return own.is_stored
 
-    def _give_up(self, key: _Key, own: _Waiting) -> None:
+    def _give_up(self, key: _Key, own: _PendingWrite) -> None:
         with self._lock:
             is_left = self._waiting.get(key) is own
             if is_left:
@@ -184,7 +184,7 @@ class PendingWrites:
             own.settled.acquire()  # another thread has taken them: its outcome must be waited for
 
     @contextmanager
-    def taken(self, thread_id: str, namespace: str, id: str | None) -> Generator[Sequence[TaskWrite]]:
+    def take(self, thread_id: str, namespace: str, id: str | None) -> Generator[Sequence[TaskWrite]]:
         """Take the writes that wait for a checkpoint; they are stored if the block, which writes, ends without an error."""
         place, own, is_counted = (thread_id, namespace), None, False
         try:
@@ -221,7 +221,7 @@ def store_writes(line: Thread, namespace: str, id: str, writes: Sequence[TaskWri
 
 def carry(change: Change, namespace: str, id: str, writes: Sequence[TaskWrite]) -> None:
     """Add the writes of the checkpoint below to the commit of a checkpoint."""
-    change.put(CARRIED, {"writes": [cast("Any", each) for each in writes]})
+    change.put(CARRIED_PATH, {"writes": [cast("Any", each) for each in writes]})
     change.name(carried_name(namespace, id))
 
 
@@ -229,11 +229,11 @@ def read_carried(stored: Any) -> list[TaskWrite]:
     """Return the writes that a commit carries; raises `Corrupt` if they are none."""
     try:
         found: list[TaskWrite] = list(stored["writes"])
-        merged(found)
+        merge_writes(found)
     except (TypeError, KeyError, ValueError) as error:
         raise Corrupt(
-            f"{CARRIED} has no writes of tasks: {error!r}; nothing was read.",
+            f"{CARRIED_PATH} has no writes of tasks: {error!r}; nothing was read.",
             code="record_unreadable",
-            what=CARRIED,
+            what=CARRIED_PATH,
         ) from error
     return found
