@@ -8,7 +8,7 @@ neither of its file's marks was written on another file.
 
 A power loss can take a file back to where it was last synced.  SQLite syncs it when a checkpoint has moved the whole
 log, and not when it moved a part.  So a log is bound only where the file certainly had everything that was written
-before: the log is empty, or this process has moved all of it, or has begun it anew, and no other process wrote since.
+before: the log is empty, or this process has moved all of it, or has restarted it, and no other process wrote since.
 A log for which that is not certain stays as it is, and is accepted with a file that has its marks.
 """
 

@@ -177,7 +177,7 @@ class WriteGroup:
         self._erases = False  # the log has bytes of content that was forgotten
         options = connections.options
         self._log = LogBinding(place, is_on=options.vfs is None and options.durable)
-        self._is_log_new = False  # the write that is under way has begun the log anew
+        self._is_log_new = False  # the write that is under way has restarted the log
         self._in_doubt = False
         self._has_written = False
         self._written: Collection[int] = _ANY  # the spaces, since the lock was taken
@@ -575,7 +575,7 @@ class WriteGroup:
             self._note_log()
 
     def _note_log(self) -> None:
-        """After COMMIT: the log is bound if that was due; one that was begun anew is bound by the next transaction."""
+        """After COMMIT: the log is bound if that was due; a log that was restarted is bound by the next transaction."""
         self._log.is_due = False
         if self._is_log_new:
             self._is_log_new = False
