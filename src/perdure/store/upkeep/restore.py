@@ -7,7 +7,7 @@ the backup lacks is left as it is.  Any other is set aside under another name, a
 is gone, which SQLite would else replay into the new file.
 
 The store that is set aside has both names until the new file takes the place of one: a process that opens the path finds
-the old store, a file with two names, which it refuses, or the new store, and never nothing, where it would begin anew.
+the old store, a file with two names, which it refuses, or the new store, and never nothing, where it would make an empty store.
 A restore that was killed is run again and goes on with the same new file.  On a server there is no file to replace:
 the copy goes into the empty store itself, and refuses any other.
 """
