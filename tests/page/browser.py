@@ -24,7 +24,7 @@ __all__ = ["PICTURES", "SOURCES", "Browser", "build_missing", "missing", "servin
 _ROOT = Path(__file__).parents[2]
 SOURCES = _ROOT / "page"
 PICTURES = _ROOT / "build" / "page"  # of a failure, and with `PERDURE_DEEP=1` of each step
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 _SECONDS_MAX = 600
 
 

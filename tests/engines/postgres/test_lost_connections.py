@@ -20,7 +20,7 @@ from tests.coded import raises
 from tests.crash.campaign import SEED, sized
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.proxy import FAULTS, Proxy, proxy_to
-from tests.engines.postgres.server import MISSING, Server, served
+from tests.engines.postgres.server import MISSING, Server, place, served
 from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
@@ -193,7 +193,7 @@ def test_a_refusal_after_a_lost_attempt_is_in_doubt_unless_it_is_final(
 @pytest.mark.usefixtures("postgres")  # which skips where no server can be started
 def test_a_killed_server_loses_nothing_and_nobody_is_gone() -> None:
     """SIGKILL under eight writers: every acknowledged commit is there once, and no living holder counts as gone."""
-    with served(Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}") as server:
+    with served(place() / f"perdure-{uuid4().hex[:12]}") as server:
         engine = PostgresEngine(parse_address(server.url(), read_only=False))
         watcher = PostgresEngine(parse_address(server.url(), read_only=False))
         holder = engine.holder()
@@ -235,7 +235,7 @@ def _keep_writing(engine: Engine, space: str, until: float) -> list[Head]:
 def hasty(postgres: Server) -> Iterator[Server]:
     """A server that would acknowledge a commit seconds before it flushes it."""
     settings = {"synchronous_commit": "off", "wal_writer_delay": "10s"}
-    server = Server(Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}", settings)
+    server = Server(place() / f"perdure-{uuid4().hex[:12]}", settings)
     server.create()
     try:
         server.start()

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.engines.postgres import server
-from tests.engines.postgres.server import MISSING, ServerNotStarted, served
+from tests.engines.postgres.server import MISSING, ServerNotStarted, place, served
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -28,7 +28,7 @@ with served(Path(sys.argv[1])) as server:
 @pytest.fixture
 def directory() -> Path:
     """A place that no other server uses."""
-    return Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}"
+    return place() / f"perdure-{uuid4().hex[:12]}"
 
 
 @pytest.mark.usefixtures("postgres")  # which skips where no server can be started

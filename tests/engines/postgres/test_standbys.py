@@ -18,7 +18,7 @@ from perdure.errors import InDoubt
 from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
-from tests.engines.postgres.server import MISSING, Server, served
+from tests.engines.postgres.server import MISSING, Server, place, served
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres.connections import Connection, Parameter, Row, parse_address
@@ -94,7 +94,7 @@ class Primary:
 @pytest.fixture(scope="module")
 def server(postgres: Server) -> Generator[Server]:
     """A server of its own; the shared one skips where none can be started."""
-    with served(Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}") as started:
+    with served(place() / f"perdure-{uuid4().hex[:12]}") as started:
         yield started
 
 

@@ -22,7 +22,7 @@ from perdure.testing.engines.builders import SPACE, START, Pen, made, moved, wri
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.proxy import proxy_to
-from tests.engines.postgres.server import MISSING, Server
+from tests.engines.postgres.server import MISSING, Server, place
 from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
@@ -106,7 +106,7 @@ def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room(crowded: st
 @pytest.fixture
 def standby(postgres: Server) -> Iterator[Server]:
     """A server that follows the shared one and only reads."""
-    server = Server(Path("/var/tmp") / f"perdure-{uuid4().hex[:12]}")
+    server = Server(place() / f"perdure-{uuid4().hex[:12]}")
     server.create_standby(postgres)
     try:
         server.start()
