@@ -1,7 +1,7 @@
 """What `make test` leaves to `make deep`.
 
 A test that is marked `deep` runs with `PERDURE_DEEP=1` alone.  A test of an upper layer runs on the engine that most
-stores have, and one in sixteen, always the same ones, on the others too: the conformance suite, the crash tests and
+stores have, and one in twenty-four, always the same ones, on the others too: the conformance suite, the crash tests and
 `tests/store/test_same_on_every_engine.py` hold every engine to the same laws.  `PERDURE_DEEP=1` runs each test on
 each engine.  Of many cases that show one fact `some` takes a part.  How long a test is that runs in both is said by `sized` of `tests/crash/campaign.py`.
 """
@@ -19,7 +19,7 @@ from tests.crash.campaign import DEEP
 
 __all__ = ["engines", "leave_out", "some"]
 
-_ONE_OF = 16
+_ONE_OF = 24
 
 
 def engines(usual: str, *others: str) -> list[str | ParameterSet]:

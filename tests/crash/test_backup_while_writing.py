@@ -21,7 +21,7 @@ from tests.crash.jobs import Log
 from tests.crash.processes import running
 
 BACKUPS = sized(4, 60)
-SECONDS = sized(2.5, 40.0)
+SECONDS = sized(1.5, 40.0)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.crash.jobs import Log
 from tests.crash.processes import context, running
 
 PROCESSES, THREADS = 2, 8
-SECONDS = sized(2.5, 60.0)
+SECONDS = sized(1.5, 60.0)
 
 
 def written(path: Path, seconds: float, how: str = "") -> list[Log]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING or not MISSING:
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 PROCESSES, THREADS = 4, 8
-SECONDS = sized(2.5, 60.0)
+SECONDS = sized(1.5, 60.0)
 
 
 def written(tenant: str) -> list[Log]:
