@@ -13,6 +13,7 @@ from perdure.errors import Forgotten
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.memory import relevant
+from tests.coded import raises
 from tests.memory.remembering import look, remembering, texts
 
 DAY = 86_400 * 1_000_000
@@ -118,3 +119,36 @@ def test_forgotten_words_are_in_no_file_of_an_open_store(tmp_path: Path, clock: 
 def files_with(directory: Path, word: bytes) -> list[Path]:
     """The files that have a word in plain."""
     return [each for each in directory.rglob("*") if each.is_file() and word in each.read_bytes()]
+
+
+@pytest.mark.parametrize("owners", [("ann",), ()])
+def test_what_was_forgotten_or_replaced_is_erased_with_superseded_values(
+    store: Store, clock: list[int], owners: tuple[str, ...]
+) -> None:
+    """Newer items stay as they are, also the memory of another owner, whose past stays if he is not named."""
+    for owner in ("ann", "bob"):
+        memory = store.memory(owner)
+        memory.add("is allergic to peanuts", id="nuts")
+        memory.add("likes lakes", id="water")
+        memory.add("likes fjords", id="water")
+        memory.forget("nuts")
+    script = testing.Script(testing.say("ok"))
+    store.thread("t1", agent=Agent("a", backend=script), owner="ann").run("What about peanuts?")
+    clock[0] += DAY
+    plan = store.gc_plan(RetentionPolicy(superseded_after_days=0, owners=owners))
+
+    store.gc(plan)
+
+    ann, bob = store.memory("ann"), store.memory("bob")
+    (first, *_) = reversed(ann.log())
+    with raises(Forgotten, "forgotten"):
+        ann.get("nuts", at=first.digest)
+    assert [item.text for item in ann.items()] == texts(store, "likes") == ["likes fjords"]
+    assert [entry.reason for entry in ann.log()] == ["memory.forget", *["memory.add"] * 3]
+    (earliest, *_) = reversed(bob.log())
+    if owners:
+        assert bob.get("nuts", at=earliest.digest).text == "is allergic to peanuts"
+    else:
+        with raises(Forgotten, "forgotten"):
+            bob.get("nuts", at=earliest.digest)
+    assert store.verify().ok

@@ -181,7 +181,7 @@ class Memory:
         found = judge.item(check_item_id(id))
         if found is None or not found.counts:
             raise NotFound(
-                f"'{self.owner}' has no item '{id}' in memory, or it was withdrawn; nothing was done.",
+                f"'{self.owner}' has no item '{id}' in memory: there never was one, or it was forgotten or withdrawn; nothing was done.",
                 code="memory_item_not_found",
                 advice="See what there is with items().",
                 item=id,

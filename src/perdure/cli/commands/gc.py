@@ -117,7 +117,7 @@ _Superseded: TypeAlias = Annotated[
     str | None,
     Parameter(
         metavar="TIME",
-        help="Delete values of threads that no state since then has had; messages, calls and commits stay",
+        help="Delete values of threads and memories that no state since then has had; messages, calls and commits stay",
     ),
 ]
 _Threads: TypeAlias = Annotated[
@@ -152,7 +152,7 @@ def gc(
             metavar="WHO",
             negative=(),
             show_default=False,
-            help="Only in threads of this owner; may be repeated",
+            help="Only in threads and the memory of this owner; may be repeated",
         ),
     ] = None,
     apply: Annotated[

@@ -44,6 +44,7 @@ from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.model.memory import MEMORY
 
 __all__ = [
     "plan",
@@ -125,10 +126,10 @@ def removable(
 
 
 def _superseded_since(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> int | None:
-    """Return the time since when the states of a space stay; None: all of them, as on a thread with open work."""
+    """Return the time since when the states of a thread or a memory stay; None: all of them, as with open work."""
     since = policy.superseded_since(now)
-    is_idle = since is not None and space.name.startswith(THREADS) and not elsewhere.open_lines(space)
-    return since if is_idle else None
+    is_covered = since is not None and space.name.startswith((THREADS, MEMORY))
+    return since if is_covered and not elsewhere.open_lines(space) else None
 
 
 def _is_read(step: Step, elsewhere: ForeignReads) -> bool:

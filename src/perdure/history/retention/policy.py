@@ -21,11 +21,13 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         None  # what only timelines need that nothing was committed to since; None: never
     )
     superseded_after_days: float | None = (
-        None  # values of threads that no state since then has, while messages, calls and commits stay; None: never
+        None  # values that no state of a thread or a memory since then has; messages, calls and commits stay; None: never
     )
     threads_after_days: float | None = None  # whole threads that nothing was written to since; None: never
     agents: tuple[str, ...] = ()  # only threads of these agents; empty: of every agent
-    owners: tuple[str, ...] = ()  # only threads of these owners; empty: of every owner, and of none
+    owners: tuple[
+        str, ...
+    ] = ()  # only threads and memories of these owners; empty: of every owner, and of none
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for removed threads of some agents or owners: the store no longer knows whose they were."""

@@ -33,6 +33,7 @@ from perdure.model import canonical
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import MAIN
+from perdure.model.memory import MEMORY
 from perdure.model.names import SERVER_THREAD
 from perdure.model.run import ENDED, LEASE, QUEUE, QUEUES, RunRecord
 from perdure.runtime.session import records
@@ -84,6 +85,7 @@ def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
     found = retention.plan(engine, policy, now, open_lines=open_lines, ended_work=ended_work)
     if policy.is_limited:
         about = {record.space for _, record in _threads(engine, policy)}
+        about |= set() if policy.agents else {MEMORY + owner for owner in policy.owners}
         found = msgspec.structs.replace(
             found, spaces=tuple(each for each in found.spaces if each.space in about)
         )

@@ -25,10 +25,11 @@ class Gone(Answer, frozen=True, kw_only=True):
     head: HeadShape
 
     def show(self, screen: Screen) -> None:
-        """Print one sentence."""
+        """Print one sentence, and how the past goes too."""
         screen.sentence(
             f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
         )
+        screen.suggest("Erase its words: ", "gc", "--superseded-older-than", "0d", "--owner", self.owner)
 
 
 def forget(
