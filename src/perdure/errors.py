@@ -221,7 +221,7 @@ class MergeConflict(Conflict):
         more = f" and {len(self.conflicts) - 5} more" if len(self.conflicts) > 5 else ""
         super().__init__(
             f"{_counted(len(self.conflicts))} in conflict: {shown}{more}; nothing was written.",
-            advice="Make them equal on both timelines, or declare a merge rule for them, and merge again.",
+            advice='Say whose value counts with prefer="ours" or prefer="theirs", or declare a merge rule for them.',
         )
 
 

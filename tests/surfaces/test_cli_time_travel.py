@@ -80,27 +80,28 @@ def test_a_graph_fits_a_real_terminal(shell: Shell) -> None:
 
 
 def test_a_graph_of_many_forks_ends_at_its_limit(shell: Shell) -> None:
-    """Beyond it are the ends of the other timelines, as many again at the most; what is left out is said."""
+    """Beyond it are the ends of other timelines and the turns where they part, as many again of each at the most."""
     for number in range(9):
         shell.ok("threads", "fork", "shopping", f"fork-{number}", "--at", f"turn:{number % 3 + 1}")
         shell.ok("state", "put", "shopping", "/x.json", str(number), "--timeline", f"fork-{number}")
 
     shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "4").out
 
-    assert shown.count("○") + shown.count("◉") == 8
+    assert 8 < shown.count("○") + shown.count("◉") <= 12
     assert "Older turns are left out; --limit 0 shows all." in shown
 
 
-def test_no_timeline_is_overlooked_in_a_short_graph(shell: Shell) -> None:
-    """A fork that is older than the newest turns is drawn by its end, with a mark where turns are left out."""
+def test_a_short_graph_shows_where_timelines_part(shell: Shell) -> None:
+    """Turns between are left out and counted, and the two lines meet; a word beside its turn needs no line."""
     for item in ("jam", "tea", "salt"):
         _say(shell, item)
 
     shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
 
-    assert re.search(r"^◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
-    assert shown.splitlines().count("~") == 2
-    assert shown.count("○") + shown.count("◉") == 3
+    assert re.search(r"^│ ◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
+    assert re.search(r"^┊  +[0-9]+ turns? not shown$", shown, re.MULTILINE)
+    assert "├─╯" in shown
+    assert shown.count("○") + shown.count("◉") == 4
 
 
 def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:
@@ -139,6 +140,7 @@ def test_a_sentence_about_a_change_is_broken_between_words(shell: Shell, words: 
     [
         ("4", ["turn 4"], False),
         ("turn:4", ["turn 4"], False),
+        ("3 4", ["turn 3", "turn 4"], False),
         ("3..4", ["turn 3", "remember", "turn 4"], True),
         ("HEAD~1", ["HEAD~1"], True),
     ],
@@ -148,7 +150,9 @@ def test_turns_are_picked_one_or_several(shell: Shell, turns: str, picked: list[
     shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
     _say(shell, "jam")
 
-    ended = shell.ok("threads", "cherry-pick", "shopping", turns, "--onto", "what-if", "--theirs", "--json")
+    ended = shell.ok(
+        "threads", "cherry-pick", "shopping", *turns.split(), "--onto", "what-if", "--theirs", "--json"
+    )
 
     assert [json.loads(line)["picked"] for line in ended.out.splitlines()] == picked
     shown = shell.ok("state", "ls", "shopping", "--timeline", "what-if", "--json").json["paths"]
@@ -554,3 +558,29 @@ def test_a_turn_of_a_run_is_not_named_by_the_reason_of_a_commit(empty: Shell) ->
     assert ("user_message" in shown, "by hand" in shown) == (False, True)
     assert "The last 2 changes" in shown
     assert "The last change;" in empty.ok("threads", "log", "books", "--limit", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        (["threads", "undo", "shopping", "3"], "Write --turns 3."),
+        (["memory", "ls", "ann"], "Write --owner ann."),
+    ],
+)
+def test_a_value_without_its_option_is_told_the_option(shell: Shell, words: list[str], advised: str) -> None:
+    """A word alone is not taken for the value of an option, and nothing is done."""
+    ended = shell(*words)
+
+    assert ended.code == 2
+    assert advised in ended.err
+
+
+def test_a_promotion_says_how_it_is_taken_back(shell: Shell) -> None:
+    """The command that it prints moves main to where it was; `undo` alone goes over a turn of the new main."""
+    before = shell.ok("threads", "show", "shopping", "--json").json["commit"]
+
+    said = shell.ok("threads", "promote", "shopping", "what-if").out
+    (back,) = re.findall(r"^Take it back: perdure (.+)$", said, re.MULTILINE)
+    shell.ok(*back.split())
+
+    assert shell.ok("threads", "show", "shopping", "--json").json["commit"] == before

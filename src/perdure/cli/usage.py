@@ -6,9 +6,11 @@ may also come before the command.
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from cyclopts import (
     App,
@@ -106,7 +108,11 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
             hint = _listing(chain, error) if argument.name == "CALL" else hint
             return _missing(" ".join(chain), error, argument), hint
         case UnusedCliTokensError(unused_tokens=[word, *_]):
-            return f"'{' '.join(chain)}' does not know what to do with '{word}'; nothing was done.", hint
+            meant = _as_option(word, error)
+            return (
+                f"'{' '.join(chain)}' does not know what to do with '{word}'; nothing was done. {meant}".rstrip(),
+                hint,
+            )
         case _:
             return f"{str(error).rstrip('.')}; nothing was done.", hint
 
@@ -122,6 +128,14 @@ def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
         spelled = [f"'perdure {name} {verb}'" for name in of[:3]]
         return f"Did you mean {' or '.join(spelled)}?"
     return did_you_mean(word, names, likeness=0.5).rstrip()
+
+
+def _as_option(word: str, error: CycloptsError) -> str:
+    """Return the option of the command that a word without one may be the value of."""
+    command = cast("Callable[..., object] | None", error.target)  # pyright: ignore[reportUnknownMemberType]
+    known = () if command is None else tuple(inspect.signature(command).parameters)
+    option = "turns" if word.isdecimal() else "owner"
+    return f"Write --{option} {shlex.quote(word)}." if option in known else ""
 
 
 def _missing(command: str, error: MissingArgumentError, argument: Argument) -> str:

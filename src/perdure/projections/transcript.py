@@ -66,6 +66,13 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
         return (self.event.body,) if self.event.vendor is None else (self.event.body, self.event.vendor)
 
 
+_BRIEF = 60  # characters of a text in the form that a prompt shows
+
+
+def _in_brief(text: str) -> str:
+    return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
+
+
 class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message of a conversation, and its commit."""
 
@@ -82,6 +89,15 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     losses: Digest | None = None  # a body: what the prompt of that step could not express
     words: Message | None = None  # None: forgotten
     forgotten: str | None = None  # why
+
+    def __repr__(self) -> str:
+        """Say who said what, in one line."""
+        if self.words is None:
+            return f"<{self.role}: forgotten>"
+        calls = [f"→ {call.name}({call.args})" for call in self.words.tool_calls]
+        results = [f"← {result.status}" for result in self.words.tool_results]
+        said = [repr(self.text)] if self.text else []
+        return f"<{self.role}: {_in_brief(' '.join((*said, *calls, *results)))}>"
 
     @property
     def message(self) -> Message:
@@ -113,6 +129,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
     handed: AgentHandedOff | None = None  # the hand-off, if it is one
+
+    def __repr__(self) -> str:
+        """Say which turn it is, how it ended, and what was said first and last, in one line."""
+        which = f"turn {self.number}" if self.kind == "message" else f"{self.kind} after turn {self.number}"
+        said = (
+            f"{_in_brief(repr(self.input))} → {_in_brief(repr(self.text))}" if self.entries else self.reason
+        )
+        ended = self.status or ("by hand" if self.run is None else "not ended")
+        return f"<{which}, {ended}: {said}>"
 
     @property
     def input(self) -> str:

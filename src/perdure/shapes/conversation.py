@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -349,6 +350,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     parents: list[str]  # that are shown: before it on its line, then those that it merged
     timelines: list[str]  # whose head it is
     turn: TurnShape
+    skipped: int = 0  # turns that are left out between it and the first of its parents
 
 
 class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -359,10 +361,11 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
     more: bool  # whether there are older ones beyond the limit
 
     @classmethod
-    def of(cls, thread: Thread, *, limit: int, brief: bool = False) -> Self:
+    def of(cls, thread: Thread, *, limit: int, reach: int = 1, brief: bool = False) -> Self:
         """Return the newest turns of all timelines; 0: all.
 
-        Beyond the limit it has the last turn of each timeline, for at most as many: none of them is overlooked.
+        Beyond the limit it has the last turn of each timeline, for at most as many: none of them is overlooked.  It
+        also has those at which timelines part, as far as they are among `reach` times as many turns of each timeline.
         `brief`: of what was said only the beginning, and not what was changed.
         """
         heads: dict[str, list[str]] = {}
@@ -371,7 +374,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
             if hold.head.commit is not None:
                 heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
                 # One more than the limit: it shows that there are more.
-                _collect(thread, hold.head.commit, commits, limit and limit + 1)
+                _collect(thread, hold.head.commit, commits, limit and limit * reach + 1)
         after: dict[str, list[LogEntry]] = {}
         for entry in commits.values():
             for parent in entry.parents:
@@ -383,23 +386,51 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         }
         parents = {digest: list(_shown_parents(commits, digest, shown)) for digest in shown}
         order = _newest_first(commits, parents)
-        older = [digest for digest in order[limit:] if digest in heads]
-        kept = [*order[:limit], *older[:limit]] if limit else order
+        kept = _kept(order, limit, heads, parents if reach > 1 else {})
         turns = _turns_at(thread, kept, parents, brief=brief)
+        before = {digest: _kept_parents(parents, digest, turns) for digest in kept}
         return cls(
             thread=thread.id,
             nodes=[
                 GraphNode(
                     commit=digest,
-                    parents=parents[digest],
+                    parents=before[digest][0],
                     timelines=heads.get(digest, []),
                     turn=turns[digest],
+                    skipped=before[digest][1],
                 )
                 for digest in kept
             ],
-            more=len(kept) < len(order)
+            more=len(kept) + sum(skipped for _, skipped in before.values()) < len(order)
             or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
         )
+
+
+def _kept(order: list[str], limit: int, heads: Container[str], parents: Mapping[str, list[str]]) -> list[str]:
+    """Return the newest of the shown commits, and of the others the heads and those that several lines lead to."""
+    if not limit:
+        return order
+    lines = Counter(before[0] for before in parents.values() if before)
+    older = [digest for digest in order[limit:] if digest in heads]
+    parted = [digest for digest in order[limit:] if lines[digest] > 1 and digest not in heads]
+    extra = {*older[:limit], *parted[:limit]}
+    return [digest for at, digest in enumerate(order) if at < limit or digest in extra]
+
+
+def _kept_parents(
+    parents: Mapping[str, list[str]], digest: str, kept: Container[str]
+) -> tuple[list[str], int]:
+    """Return the nearest kept commits before one, and how many were left out before the first of them."""
+    found: list[str] = []
+    skipped = 0
+    for parent in parents[digest]:
+        at: str | None = parent
+        passed = 0
+        while at is not None and at not in kept:
+            at, passed = next(iter(parents.get(at, ())), None), passed + 1
+        skipped = passed if at is not None and not found else skipped
+        found.append(at or parent)
+    return found, skipped
 
 
 def _turns_at(

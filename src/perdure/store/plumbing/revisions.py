@@ -40,6 +40,10 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     patch: Patch = Patch()
 
+    def __repr__(self) -> str:
+        """Name the commit, its turn and its reason, in one line."""
+        return f"<commit {self.digest[:12]}, turn {self.turn}: {self.reason}>"
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names that other frameworks have for it."""

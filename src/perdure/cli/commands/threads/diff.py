@@ -206,5 +206,7 @@ def _show_side(screen: Screen, side: Side) -> None:
     screen.say("only on ", (side.name, "line"))
     for message in side.messages:
         show_message(screen, message, whole=False)
+    shown = {asked["id"] for each in side.messages for asked in (each.message or {}).get("toolCalls", ())}
     for call in side.calls:
-        screen.cut("  ", ("call       ", "tool"), f"{call.tool} ({call.call})")
+        if call.call not in shown:  # by a program; the others stand in the messages, with their arguments
+            screen.cut("  ", ("call       ", "tool"), f"{call.tool} ({screen.short_id(call.call)})")

@@ -192,7 +192,7 @@ def log(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         if graph:
-            return Graph.of(found, limit=limit)
+            return Graph.of(found, limit=limit, reach=_GRAPH_REACH)
         seen = view_at(found, at)
         kind = LogAnswer if commits else FullLog if full else Log
         return kind.of(found, seen, limit=limit or None)
@@ -216,6 +216,7 @@ _SAID = "user_message"  # the reason of the first commit of a run
 _IMPORTED = "import"  # the reason of a commit with messages of another tool
 _NAMES_SHOWN = 2  # of a turn, as another program's ids of its messages
 _TEXT_LENGTH = 60
+_GRAPH_REACH = 10  # so many times the limit is looked through for turns at which timelines part
 _NAME_MAX = 24  # characters of a timeline's name in the graph
 _WIDE = 110
 _TURN_COLUMNS = (
@@ -289,14 +290,14 @@ class Graph(GraphPage, Answer, frozen=True, kw_only=True):
         if not self.nodes:
             screen.say(f"Nothing is committed in '{self.thread}'.")
             return
-        for drawn in _drawn(self.nodes):
+        for drawn in _drawn(self.nodes, screen.width):
             screen.cut(*drawn)
         if self.more:
             screen.sentence(("Older turns are left out; --limit 0 shows all.", "quiet"))
 
 
-def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
-    """Yield the lines of the graph."""
+def _drawn(nodes: list[GraphNode], width: int) -> Iterator[tuple[Part, ...]]:
+    """Yield the lines of the graph; words that do not fit the line of their turn have one of their own."""
     columns: list[str | None] = []  # the commit that each column leads to next; None: it is free
     last = {node.commit for node in nodes}
     for node in nodes:
@@ -311,19 +312,33 @@ def _drawn(nodes: list[GraphNode]) -> Iterator[tuple[Part, ...]]:
             columns.pop()
         mark = "◉" if node.timelines else "○"
         wide = 2 * len(columns) - 1
-        yield ((f"{_bars(columns, here[0], mark):<{wide}}", "line"), "  ", *_title(node))
+        title, words = list(_title(node)), _words(node)
+        length = (
+            wide + 2 + sum(len(part if isinstance(part, str) else part[0]) for part in (*title, "  ", words))
+        )
+        on_one_line = length <= width
+        beside: tuple[Part, ...] = ("  ", words) if on_one_line else ()
+        yield ((f"{_bars(columns, here[0], mark):<{wide}}", "line"), "  ", *title, *beside)
         leads = [parent for parent in node.parents if parent in last]
         columns[here[0]] = leads[0] if leads else None
-        words, style = (
-            (node.turn.input, "") if node.turn.input else (node.turn.handed_off or node.turn.reason, "quiet")
-        )
-        yield (f"{_bars(columns):<{wide}}", "line"), "  ", (shortened(words, 4 * _TEXT_LENGTH), style)
+        if not on_one_line:
+            yield (f"{_bars(columns):<{wide}}", "line"), "  ", words
+        if node.skipped:
+            skipped = (f"  {count(node.skipped, 'turn')} not shown", "quiet")
+            yield (f"{_bars(columns, here[0], '┊'):<{wide}}", "line"), skipped
         for parent in leads[1:]:
             at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
             columns[at : at + 1] = [parent]
             yield ((_joined(columns, here[0], at, "├", "╮"), "line"),)
         if node.parents and not leads:
             yield ((_bars(columns, here[0], "~"), "quiet"),)
+
+
+def _words(node: GraphNode) -> tuple[str, str]:
+    """Return the input of a turn, or why it was made, and the style of that."""
+    turn = node.turn
+    words, style = (turn.input, "") if turn.input else (turn.handed_off or turn.reason, "quiet")
+    return shortened(words, 4 * _TEXT_LENGTH), style
 
 
 def _bars(columns: list[str | None], at: int | None = None, mark: str = "") -> str:

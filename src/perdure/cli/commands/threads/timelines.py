@@ -107,6 +107,11 @@ class Promoted(PromoteShape, MoveAnswer, frozen=True, kw_only=True):
         """Return what happened."""
         return f"Promoted {self.source}, keeping the old main as {self.kept_as}"
 
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and how to take it back: `undo` alone goes over a turn of the new main."""
+        MoveAnswer.show(self, screen)
+        screen.suggest("Take it back: ", "threads", "undo", self.thread, "--to", _version_of(self.kept_as))
+
 
 def promote(
     thread: ThreadId,
@@ -121,6 +126,11 @@ def promote(
         found = store.thread(thread)
         head = found.promote(name, op_id=op_id)
         return Promoted.of(found, head, name)
+
+
+def _version_of(kept_as: str) -> str:
+    """Return the moment of main at which a timeline was promoted; the name of the old main ends with it."""
+    return f"version:{kept_as.rpartition('.v')[2]}"
 
 
 class SealedLine(MoveAnswer, frozen=True, kw_only=True):
@@ -278,10 +288,10 @@ _TURNS = re.compile(r"(?:turn:)?([0-9]{1,9})(?:\.\.(?:turn:)?([0-9]{1,9}))?\Z")
 def cherry_pick(
     thread: ThreadId,
     turns: Annotated[
-        str,
+        list[str],
         Parameter(
             name="TURNS",
-            help="A turn such as 4, a range such as 4..6, or the name of any commit of the timeline",
+            help="Turns such as 4 and 7, a range such as 4..6, or the name of any commit of the timeline",
         ),
     ],
     /,
@@ -294,7 +304,7 @@ def cherry_pick(
     reason: Reason = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[PickedTurn]:
-    """Apply the changes of state of one turn, or a range, to another timeline
+    """Apply the changes of state of one turn, several, or a range, to another timeline
 
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
     which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
@@ -305,14 +315,15 @@ def cherry_pick(
     with writing(everywhere) as store:
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         done: list[str] = []
-        for name, picked in _picked(source, turns):
+        found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
+        for at, name, picked in found:
             said = reason or picking(picked if isinstance(picked, Turn) else name)
             try:
                 taken = target.cherry_pick(picked, reason=said, prefer=prefer)
             except MergeConflict as conflict:
                 if not isinstance(picked, Turn):
                     raise
-                raise _stopped(source, target, turns, name, picked.number, done, conflict) from conflict
+                raise _stopped(source, target, turns[at:], name, picked.number, done, conflict) from conflict
             yield PickedTurn.of(source, name, taken)
             done.append(name)
 
@@ -320,28 +331,28 @@ def cherry_pick(
 def _stopped(
     source: Thread,
     target: Thread,
-    turns: str,
+    turns: Sequence[str],
     name: str,
     number: int,
     done: Sequence[str],
     conflict: MergeConflict,
 ) -> Conflict:
     """Return the error for a turn that is in conflict: it says what was picked before it, and how to go on."""
-    last = turns.rpartition("..")[2].removeprefix("turn:")
+    last = turns[0].rpartition("..")[2].removeprefix("turn:")
     paths = [each.path for each in conflict.conflicts]
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    rest = last if int(last) <= number else f"{number}..{last}"
+    rest = [last if int(last) <= number else f"{number}..{last}", *turns[1:]]
     line = [] if source.timeline == MAIN else ["--timeline", source.timeline]
     again = shlex.join(
-        ["perdure", "threads", "cherry-pick", target.id, rest, "--onto", target.timeline, *line]
+        ["perdure", "threads", "cherry-pick", target.id, *rest, "--onto", target.timeline, *line]
     )
     before = f"; picked before it: {', '.join(done)}" if done else ""
     return Conflict(
         f"{name} and '{target.timeline}' both changed {', '.join(paths[:5])}{more}; nothing of {name} was written, and "
         f"what comes after it was not picked{before}.",
         code="pick_conflict",
-        advice=f"Go on with `{again} --theirs`, or with --ours.",
-        turns=rest,
+        advice=f"Go on with `{again}` and --ours, which keeps what is on '{target.timeline}', or --theirs.",
+        turns=" ".join(rest),
         onto=target.timeline,
         paths=paths,
         picked=list(done),

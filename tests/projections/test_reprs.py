@@ -1,0 +1,35 @@
+"""What a Python prompt and a notebook show of turns, commits and messages is one line each."""
+
+from __future__ import annotations
+
+import perdure
+from perdure import Agent, Call
+from perdure.testing import Script, say, use
+
+
+@perdure.tool(effect="local_write", idempotent=True)
+def note(text: str, call: Call) -> str:
+    """Write a note."""
+    call.put("/note.json", text)
+    return "noted"
+
+
+def test_a_turn_a_commit_and_a_message_are_one_line() -> None:
+    """Digests of 64 digits and times in microseconds are for programs."""
+    with perdure.open("memory:") as store:
+        script = Script(use("note", text="x" * 200), say("Done."))
+        thread = store.thread("t", agent=Agent("a", backend=script, tools=[note]))
+        thread.run("Note it.")
+        thread.put("/by-hand.json", 1)
+
+        ran, put = thread.turns()
+        user, asked, answered, last = thread.transcript()
+        commit = thread.log()[0]
+
+    assert repr(ran) == "<turn 1, succeeded: 'Note it.' → 'Done.'>"
+    assert repr(put) == "<edit after turn 1, by hand: put>"
+    assert repr(user) == "<user: 'Note it.'>"
+    assert repr(asked).startswith('<assistant: → note({"text": "xxx')
+    assert len(repr(asked)) < 80
+    assert (repr(answered), repr(last)) == ("<tool: ← success>", "<assistant: 'Done.'>")
+    assert repr(commit) == f"<commit {commit.digest[:12]}, turn 1: put>"
