@@ -30,6 +30,9 @@ settings.load_profile("deep" if os.environ.get("PERDURE_DEEP") else "short")
 gc.disable()  # until all is imported and collected
 gc.set_threshold(10_000, 20, 20)  # what the tests make lives short, or to their end
 
+# The models of the tests are small: with a thread for each core their sums are mostly waiting, on a busy machine for seconds.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
 

@@ -50,12 +50,16 @@ FLAT_ON_PURPOSE = frozenset({"model"})
 class House:
     """The modules of one package, read from its source without importing it."""
 
-    def __init__(self, root: Path = SOURCE) -> None:
+    def __init__(self, root: Path = SOURCE, *, trees: Mapping[str, ast.Module] | None = None) -> None:
+        """Read the source below `root`; `trees`: its modules, if they are parsed already."""
         self.root = root
         self.files = {self._name(path): path for path in sorted(root.rglob("*.py"))}
+        self.trees = self._parsed() if trees is None else trees
+
+    def _parsed(self) -> dict[str, ast.Module]:
         gc.disable()  # nothing that is made here is garbage, and the search for it would take most of the time
         try:
-            self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+            return {name: ast.parse(path.read_text()) for name, path in self.files.items()}
         finally:
             gc.enable()
 

@@ -36,7 +36,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return _trees()[self.path]
+        return _parsed(self)
 
 
 @cache
@@ -46,11 +46,11 @@ def modules() -> list[Module]:
 
 
 @cache
-def _trees() -> dict[Path, ast.Module]:
-    """Every module, parsed: two million objects, which no search for garbage has to look through, then or later."""
+def _parsed(module: Module) -> ast.Module:
+    """A module, parsed: all have two million objects, which no search for garbage has to look through, then or later."""
     gc.disable()
     try:
-        return {each.path: ast.parse(each.text, filename=str(each.path)) for each in modules()}
+        return ast.parse(module.text, filename=str(module.path))
     finally:
         gc.freeze()
         gc.enable()

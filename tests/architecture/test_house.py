@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.architecture.source import modules
 from tools.house import House, Measure, measures, traced_modules, walk_measures
 
 LIMITS: dict[str, float] = {
@@ -70,8 +71,8 @@ def walks() -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def house() -> House:
-    """The source."""
-    return House()
+    """The source, as other tests have parsed it."""
+    return House(trees={each.name: each.tree for each in modules()})
 
 
 @pytest.fixture(scope="module")

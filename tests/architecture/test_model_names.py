@@ -33,8 +33,20 @@ ALLOWED = {
 
 
 @cache
+def beginnings() -> re.Pattern[str]:
+    """How a word begins that may name an ending model: with its first letters, maybe behind a region and folders."""
+    cards = [card for card in catalog.shipped().cards() if card.deprecated or card.ends is not None]
+    names = {name for card in cards for name in (card.name, *card.also)}
+    return re.compile(
+        "|".join(sorted({re.escape(name[:5]).replace("\\-", "[.-]") for name in names})), re.IGNORECASE
+    )
+
+
+@cache
 def is_ending(word: str) -> bool:
     """Whether `word` is a model, with or without its provider, that the catalog says will end."""
+    if not beginnings().search(word):
+        return False
     try:
         card = catalog.shipped().of(word)
     except Invalid:  # several providers have one of that name

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import commands
+
 ROOT = Path(__file__).parents[2]
 BARS = {
     "bytes on disk, 5 turns, 5 keys": 1.1,
@@ -86,9 +88,8 @@ def child(program: str, environment: dict[str, str], *arguments: str) -> str:
 
 def measured(at: Path, *more: str) -> dict[str, dict[str, Any]]:
     """The rows that the yardstick prints; the test asserts nothing about times, which no test promises."""
-    command = [sys.executable, "-m", "bench", "--tiny", "--json", "--at", str(at), *more]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=1_700, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = commands().run(["-m", "bench", "--tiny", "--json", "--at", str(at), *more], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     return {row["measure"]: row for row in json.loads(done.stdout)}
 
 

@@ -152,6 +152,10 @@ class _Source:
                 for each in line.names:
                     if maker := self.makers.get((line.module or "", each.name)):
                         makers[each.asname or each.name] = maker
+        if not makers and not any(
+            isinstance(each, ast.keyword) and each.arg == "code" for each in walk(tree)
+        ):
+            return  # as most modules
         functions = {each.name: each for each in walk(tree) if isinstance(each, _Function)}
         for call, scope, owner in _calls(tree):
             name = _last_name(call.func)

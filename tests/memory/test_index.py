@@ -215,8 +215,8 @@ def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path)
     """All of them move one file; each search sees everything that was written before it."""
     with perdure.open(path):
         pass
-    spawn = multiprocessing.get_context("spawn")
-    children = [spawn.Process(target=_search, args=(str(path), 8)) for _ in range(2)]
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=_search, args=(str(path), 8)) for _ in range(2)]
 
     for child in children:
         child.start()

@@ -78,7 +78,7 @@ histories = st.lists(
 )
 
 
-@settings(max_examples=sized(10, 300), deadline=None)
+@settings(max_examples=sized(6, 300), deadline=None)
 @given(history=histories)
 def test_a_copy_of_a_copy_equals_the_original(history: list[tuple[str, str, int]]) -> None:
     """Whatever was done; then the same change makes the same head in each of them."""

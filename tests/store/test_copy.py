@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from perdure import Agent, Store
 from perdure.engines import loops
 from perdure.engines.contract import Write
 from perdure.engines.registry import open_engine
+from perdure.engines.replays import PASSES_MAX
 from perdure.errors import Conflict, Corrupt, Held, Invalid, NotFound, OpReused, PerdureWarning
 from perdure.history.space import STORE
 from perdure.ledger import held
@@ -25,21 +26,33 @@ from perdure.store import copy as copies
 from perdure.testing import Script, say, use
 from tests.coded import raises
 from tests.crash import day
+from tests.crash.campaign import sized
 from tests.engines.postgres.stores import new_store
 from tests.store.copies import content, engine_of, equal
 from tests.surfaces import paying
 
+PUTS = sized(120, 300)
+
 _names = count()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A store with some days of every kind of durable work."""
-    clock, ids = day.clock(), day.ids()
-    with perdure.open(tmp_path / "a.db", clock=clock, ids=ids, durability="process_crash") as opened:
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Callable[[], int], Callable[[], str]]:
+    """The file of a store with some days of every kind of durable work, its clock and its ids."""
+    path, clock, ids = tmp_path_factory.mktemp("days") / "a.db", day.clock(), day.ids()
+    with perdure.open(path, clock=clock, ids=ids, durability="process_crash") as opened:
         for _, step in day.day(turns=6):
             step(opened)
         opened.memory("ann").add("likes tea")
+    return path.read_bytes(), clock, ids
+
+
+@pytest.fixture
+def store(tmp_path: Path, days: tuple[bytes, Callable[[], int], Callable[[], str]]) -> Iterator[Store]:
+    """That store, in which time goes on."""
+    file, clock, ids = days
+    (tmp_path / "a.db").write_bytes(file)
+    with perdure.open(tmp_path / "a.db", clock=clock, ids=ids, durability="process_crash") as opened:
         yield opened
 
 
@@ -90,7 +103,7 @@ def test_a_copy_is_as_small_as_its_original(tmp_path: Path, request: pytest.Fixt
     server = new_store(request)
     with perdure.open(tmp_path / "a.db", durability="process_crash") as store:
         thread = store.thread("t", agent="planner")
-        for number in range(300):
+        for number in range(PUTS):
             thread.put(f"/{number % 40}.json", {"notes": "carrots, " * 50, "number": number})
         space = space_of(store, "t")
         store.copy_to(server)
@@ -103,7 +116,7 @@ def test_a_copy_is_as_small_as_its_original(tmp_path: Path, request: pytest.Fixt
 
     sizes = [(tmp_path / name).stat().st_size for name in ("a.db", "b.db")]
     assert sizes[1] < 1.05 * sizes[0]
-    assert sum(against) > 300
+    assert sum(against) > PUTS
 
 
 def test_forgotten_content_stays_forgotten(tmp_path: Path, middle: Store) -> None:
@@ -466,8 +479,11 @@ def test_a_source_that_is_written_meanwhile_is_copied_as_of_one_moment(store: St
     assert equal(engine, engine_of(middle))
 
 
-def test_a_source_that_never_rests_is_refused(store: Store, middle: Store) -> None:
+def test_a_source_that_never_rests_is_refused(
+    store: Store, middle: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Control of the test above: the copy does not pretend to be of one moment."""
+    monkeypatch.setattr(copies, "PASSES_MAX", sized(3, PASSES_MAX))
     thread, engine = next(iter(store.threads())), engine_of(store)
     real = engine.stored_cells
 

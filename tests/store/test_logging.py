@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import perdure
 from perdure import Agent, Policy, Retry, Route, Store
 from perdure.errors import NotDone, RunFailed
 from perdure.testing import Script, fail, say, use
+from tests.forked import commands
 
 SECRET = "sk-SECRET-of-the-customer"
 
@@ -142,13 +141,8 @@ with perdure.open("memory:") as store:
 
 def test_nothing_is_printed_where_nobody_asked_for_it() -> None:
     """A program without a handler gets no line, not even of a failure; with one, the control, it gets it."""
-    quiet = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, check=True)
-    loud = subprocess.run(
-        [sys.executable, "-c", f"import logging; logging.basicConfig()\n{FAILING}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    quiet = commands().run(["-c", FAILING], check=True)
+    loud = commands().run(["-c", f"import logging; logging.basicConfig()\n{FAILING}"], check=True)
 
     assert (quiet.stdout, quiet.stderr) == ("failed\n", "")
     assert "WARNING:perdure.runs:run " in loud.stderr

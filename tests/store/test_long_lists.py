@@ -22,21 +22,31 @@ from tests.store.git_export.looking import show
 ITEMS: list[Json] = [{"n": number, "text": f"message {number} " * 20} for number in range(400)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """A store with a thread whose list has grown."""
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a store with a thread whose list has grown."""
+    path = tmp_path_factory.mktemp("grown") / "store.db"
     with perdure.open(str(path)) as store:
         thread = store.thread("talk", agent="desk")
         thread.put("/m", ITEMS[:300])
         for item in ITEMS[300:]:
             with thread.change("more") as change:
                 change.append("/m", item)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path, grown: bytes) -> Path:
+    """Where the store is."""
+    path = tmp_path / "store.db"
+    path.write_bytes(grown)
+    return path
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    """That store, opened."""
+    with perdure.open(str(path)) as store:
         yield store
 
 
@@ -121,6 +131,8 @@ def test_the_next_append_reads_nothing_of_the_list(
         read.extend(each for each in found if each.kind is Kind.LIST)
         return found
 
+    with store.thread("talk").change("one more") as change:
+        change.append("/m", "before")
     monkeypatch.setattr(SqliteEngine, "objects", counted)
     with store.thread("talk").change("more") as change:
         change.append("/m", "here")
@@ -128,4 +140,4 @@ def test_the_next_append_reads_nothing_of_the_list(
     with perdure.open(str(path)) as other, other.thread("talk").change("more") as change:
         change.append("/m", "there")
     assert read != []
-    assert store.thread("talk").get("/m") == [*ITEMS, "here", "there"]
+    assert store.thread("talk").get("/m") == [*ITEMS, "before", "here", "there"]

@@ -24,10 +24,10 @@ _CELL_SECONDS = 120
 
 
 class Notebook:
-    """Runs cells in one kernel."""
+    """Runs cells in one kernel, which works in `directory`."""
 
-    def __init__(self, manager: Any, client: Any) -> None:
-        self._manager, self._client = manager, client
+    def __init__(self, directory: Path, manager: Any, client: Any) -> None:
+        self.directory, self._manager, self._client = directory, manager, client
 
     def cell(self, code: str, *, interrupt_at: Path | None = None) -> str:
         """Run a cell; what it printed, and its error.  `interrupt_at`: press the stop button once this file exists."""
@@ -58,16 +58,20 @@ def _text(message: Any) -> str:
     return content.get("text", "") + content.get("ename", "") + content.get("evalue", "")
 
 
-@pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
-    """A kernel that works in `tmp_path`."""
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A kernel that works in a directory of its own and has run the first cell."""
     manager_module = pytest.importorskip("jupyter_client.manager")
     pytest.importorskip("ipykernel")
-    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "jupyter"))
-    manager, client = manager_module.start_new_kernel(kernel_name="python3", cwd=str(tmp_path))
+    directory = tmp_path_factory.mktemp("notebook")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+            patch.setenv(name, str(directory / "jupyter"))
+        manager, client = manager_module.start_new_kernel(kernel_name="python3", cwd=str(directory))
     try:
-        yield Notebook(manager, client)
+        begun = Notebook(directory, manager, client)
+        assert begun.cell(BEGIN) == ""
+        yield begun
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -85,7 +89,6 @@ asyncio.get_running_loop()  # raises where no loop runs: then this would prove n
 
 def test_the_first_example_works_in_a_notebook(notebook: Notebook) -> None:
     """Open, run with a sync and an async tool, change, iterate, time travel and close, as in any script."""
-    notebook.cell(BEGIN)
     printed = notebook.cell("""
 @perdure.tool
 def weigh(thing: str) -> str:
@@ -115,9 +118,8 @@ with perdure.open("agents.db") as store:
     assert "RunFailed" in printed, "the script has no more to say, and the cell says so"
 
 
-def test_the_stop_button_stops_a_run_and_records_it(notebook: Notebook, tmp_path: Path) -> None:
+def test_the_stop_button_stops_a_run_and_records_it(notebook: Notebook) -> None:
     """The cell ends with KeyboardInterrupt once the run's end is stored, and the next cell goes on."""
-    notebook.cell(BEGIN)
     printed = notebook.cell(
         """
 @perdure.tool(effect="external_write")
@@ -126,11 +128,11 @@ async def wait() -> str:
     pathlib.Path("began").touch()
     await asyncio.sleep(600)
 
-store = perdure.open("agents.db")
+store = perdure.open("stopped.db")
 thread = store.thread("slow", agent=Agent("helper", backend=Script(use("wait")), tools=[wait]))
 thread.run("go")
 """,
-        interrupt_at=tmp_path / "began",
+        interrupt_at=notebook.directory / "began",
     )
 
     assert "KeyboardInterrupt" in printed

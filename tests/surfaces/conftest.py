@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from cyclopts import App
+from cyclopts.parameter import validate_command
 
 from tests.surfaces import paying
-from tests.surfaces.shell import Shell, shop
+from tests.surfaces.shell import Shell, describing_once, shop
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _signatures() -> Generator[None]:
+    """Let the commands that are typed in this process have their signatures read once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(App, "assemble_argument_collection", describing_once(App.assemble_argument_collection))
+        patch.setattr("cyclopts.core.validate_command", cache(validate_command))
+        yield
 
 
 @pytest.fixture

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclopts import App
+from cyclopts.argument import ArgumentCollection
 
 import perdure
 from perdure import Store, Thread
@@ -24,8 +29,10 @@ __all__ = [
     "Ended",
     "Shell",
     "commands",
+    "describing_once",
     "fixed_clock",
     "fixed_ids",
+    "opened",
     "shop",
 ]
 
@@ -110,8 +117,50 @@ def opened(path: Path) -> Store:
     return perdure.open(path, clock=lambda: next(clock), ids=lambda: next(ids))
 
 
+def describing_once(
+    describe: Callable[..., ArgumentCollection],
+) -> Callable[..., ArgumentCollection]:
+    """Return `describe`, a method of an app, so that it reads the signature of each command once and copies what it found.
+
+    Reading it takes as long as most commands take to do their work, and hundreds of tests type the same few commands.
+    """
+    known: dict[object, ArgumentCollection] = {}
+
+    def described(app: App, *, parse_docstring: bool = False, **others: Any) -> ArgumentCollection:
+        what = app.default_command, parse_docstring
+        if others or app.default_command is None:
+            return describe(app, parse_docstring=parse_docstring, **others)
+        if what not in known:
+            known[what] = describe(app, parse_docstring=parse_docstring)
+        return _copied(known[what])
+
+    return described
+
+
+def _copied(found: ArgumentCollection) -> ArgumentCollection:
+    """Return arguments that have been given nothing yet."""
+    fresh = {id(each): copy.copy(each) for each in found}
+    for each in fresh.values():
+        each.tokens = []
+        each.children = ArgumentCollection(fresh[id(child)] for child in each.children)
+    return ArgumentCollection(fresh.values())
+
+
 def shop(path: Path) -> None:
     """Make a store with a shopping list: three turns on main, and a fork at the second with bread."""
+    path.write_bytes(_shop())
+
+
+@cache
+def _shop() -> bytes:
+    """The file of that store, whose ids and digests are the same each time."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "perdure.db"
+        _make_shop(path)
+        return path.read_bytes()
+
+
+def _make_shop(path: Path) -> None:
     with opened(path) as store:
         thread = store.thread("shopping", agent="helper", owner="ann")
         for item in ("milk", "eggs", "carrots"):

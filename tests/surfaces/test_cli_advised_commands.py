@@ -12,11 +12,9 @@ import perdure
 from perdure import Agent
 from perdure.cli.app import build, load
 from perdure.cli.command_list import ALONE, NOUNS, SPELLINGS
-from perdure.cli.hints import COMMANDS
-from tests.architecture.source import modules
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, commands, shop
-from tests.surfaces.test_cli_advice import FAILING, texts_of
+from tests.surfaces.test_cli_advice import FAILING
 
 STORE = "other one.db"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -86,18 +84,6 @@ def assert_can_be_typed(text: str) -> None:
     for each in advised(text):
         known = options_of(*command_in(each))
         assert set(OPTION.findall(each)) <= known, each
-
-
-def test_every_command_in_a_message_or_a_help_text_exists() -> None:
-    """In the library, in the table of advice, and in what the commands say of themselves."""
-    for module in modules():
-        for text in texts_of(module):
-            assert_can_be_typed(
-                "\n".join(f"`{each}`" for each in re.findall(r"`(perdure [a-z][^`]*)`", text))
-            )
-    for meant in COMMANDS.values():
-        for each in re.findall(r"<([^<>]+)>", meant):
-            assert_can_be_typed(f"`perdure {each}`")
 
 
 def test_every_option_that_a_help_text_names_is_one_of_the_command() -> None:

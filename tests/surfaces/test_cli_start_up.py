@@ -120,11 +120,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_version_and_the_first_page_load_no_library(tmp_path: Path) -> None:
-    """Both are printed by plain code: parsing words and drawing tables is not loaded for them."""
+def test_the_version_and_the_first_page_load_no_library_no_engine_and_no_store(tmp_path: Path) -> None:
+    """They are printed by plain code: parsing words and drawing tables is not loaded for them."""
     printed = ("--version", "--help", "-h", "help", "", "threads --help", "help runs")
 
-    assert loaded_by(tmp_path, *printed) & (LIBRARIES | STORE) == set()
+    assert loaded_by(tmp_path, *printed) & (LIBRARIES | STORE | DRIVERS) == set()
 
 
 @pytest.mark.parametrize("command", ["--version", "--help"])
@@ -193,11 +193,8 @@ def cached() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def test_starting_costs_little_more_than_python(
-    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starting_costs_little_more_than_python(directory: Path) -> None:
     """In processor time, against an interpreter that imports argparse and json; each is the least of several turns."""
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
     programs = {
         "python": ("-c", "import argparse, json"),
         "version": ("-m", "perdure", "--version"),
@@ -256,11 +253,6 @@ def test_a_switch_loads_what_switches(tmp_path: Path) -> None:
     assert loaded_in(tmp_path, FIRST_RUN, "openai:gpt-5.6") >= UNRUN
 
 
-def test_help_loads_no_engine_and_no_store(tmp_path: Path) -> None:
-    """A command that touches no store loads only the command line."""
-    assert loaded_by(tmp_path, "--version", "--help", "threads --help") & (STORE | DRIVERS) == set()
-
-
 def test_reading_loads_nothing_that_runs_an_agent(directory: Path) -> None:
     """Commands that read load the store, and neither runs nor switches nor a provider's SDK."""
     loaded = loaded_by(
@@ -296,17 +288,11 @@ def test_a_listing_loads_nothing_that_switches_or_asks_a_server(directory: Path)
     assert loaded_by(directory, "threads ls", "runs ls") & UNLISTED == set()
 
 
-def test_what_a_listing_leaves_out_is_loaded_where_it_is_needed(directory: Path) -> None:
-    """Control: the names are right."""
+def test_a_command_that_needs_the_run_or_what_a_listing_leaves_out_loads_it(directory: Path) -> None:
+    """Control: the names are right, and a module that was loaded would be found."""
     loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
 
     assert {"perdure.context.plan", "perdure.providers.tokens"} <= loaded
-
-
-def test_a_command_that_needs_the_run_loads_it(directory: Path) -> None:
-    """Control: the names of the run are right, and a module that was loaded would be found."""
-    loaded = loaded_by(directory, "threads context rent --to openai:gpt-5.6")
-
     assert {"perdure.runtime.inference", "perdure.runtime.session.environment"} <= loaded & RUN
     assert "apsw" in loaded
 

@@ -19,13 +19,13 @@ from tests.crash.campaign import sized
 
 Read = Callable[[Thread], object]
 
-STRIDE = sized(19, 1)
+STRIDE = sized(31, 1)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A closed store with one thread of three turns."""
-    path = tmp_path / "agents.db"
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a store with one thread of three turns."""
+    path = tmp_path_factory.mktemp("sound") / "agents.db"
     with perdure.open(path.as_posix()) as store:
         thread = store.thread("trip-42", agent="planner")
         for turn in ("milk", "eggs", "carrots"):
@@ -34,6 +34,14 @@ def path(tmp_path: Path) -> Path:
                 change.put("/list.json", [*change.get("/list.json", default=[]), turn])
                 change.put(f"/notes/{turn}", {"text": turn * 200})
     assert report_of(path).ok
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path, sound: bytes) -> Path:
+    """That store, closed, for one test to damage."""
+    path = tmp_path / "agents.db"
+    path.write_bytes(sound)
     return path
 
 
