@@ -136,9 +136,10 @@ def test_threads_are_found_by_what_the_list_over_http_can_be_asked_for(store: St
 
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep)])
-def test_a_client_over_stdio_reads_every_moment(home: Path, mode: str) -> None:
+def test_a_client_over_stdio_reads_every_moment_and_changes_nothing(home: Path, mode: str) -> None:
     """Threads, words, the state then and now, messages, commits and what changed, in both eras of the protocol.
 
+    Fork and decide are not offered, and a client that calls them all the same is refused by its role.
     The other era is tried with `PERDURE_DEEP=1`; over HTTP both are tried in every run.
     """
 
@@ -157,15 +158,6 @@ def test_a_client_over_stdio_reads_every_moment(home: Path, mode: str) -> None:
             assert (await told(client, "transcript", thread="chat"))["messages"][0]["id"] == "m1"
             (changed,) = (await told(client, "diff", thread="chat", a=first, prefix="/"))["state"]
             assert (changed["before"]["value"], changed["after"]["value"]) == ({"rooms": 3}, {"rooms": 4})
-
-    converse(work)
-
-
-def test_a_client_over_stdio_without_operator_changes_nothing(home: Path) -> None:
-    """Fork and decide are not offered, and a client that calls them all the same is refused by its role."""
-
-    async def work() -> None:
-        async with over_stdio(home) as client:
             assert await refused(client, "fork", thread="chat", name="other") == (
                 "HttpProblem",
                 "role_insufficient",
