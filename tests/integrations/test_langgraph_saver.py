@@ -595,7 +595,7 @@ def test_a_conversation_that_is_pruned_takes_no_more_bytes(tmp_path: Path) -> No
     path = tmp_path / "agents.db"
     with perdure.open(path) as store:
         app = chat().compile(checkpointer=Saver(store))
-        for number in range(30):
+        for number in range(sized(12, 30)):
             say(app, f"{number}: {random.Random(number).randbytes(1_000).hex()}")
         before = said(app)
     size = compact(path)

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import httpx2
 import mcp
 import pytest
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult
 from msgspec.structs import fields
 
@@ -28,6 +30,7 @@ from perdure.server.mcp import ANSWER_BYTES_MAX
 from perdure.server.routes.threads import ThreadsQuery
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
+from tests.forked import PIPE, ForkedProcess, own
 from tests.server.client import TOKEN, Client, key, serving
 
 READS = ["threads", "search", "state", "transcript", "log", "diff"]
@@ -54,6 +57,26 @@ async def over_stdio(store: Path, *options: str, mode: str = "auto") -> AsyncGen
     )
     async with mcp.Client(command, mode=mode) as client:
         yield client
+
+
+@asynccontextmanager
+async def over_pipes(store: Path, *options: str, mode: str = "auto") -> AsyncGenerator[mcp.Client]:
+    """A client of `perdure mcp` in a process that is forked: the same lines through the same streams, without a start of Python."""
+
+    @asynccontextmanager
+    async def lines(server: ForkedProcess) -> AsyncGenerator[Any]:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        async with stdio_server(anyio.wrap_file(server.stdout), anyio.wrap_file(server.stdin)) as streams:
+            try:
+                yield streams
+            finally:
+                server.stdin.close()  # by which it ends, and what it prints
+
+    words = ["-m", "perdure", "mcp", "--store", str(store), *options]
+    with ForkedProcess(own(), words, stdin=PIPE, stdout=PIPE) as server:
+        async with mcp.Client(lines(server), mode=mode) as client:
+            yield client
 
 
 @asynccontextmanager
@@ -179,7 +202,7 @@ def test_an_operator_over_stdio_forks_and_approves(home: Path, mode: str) -> Non
     """
 
     async def work() -> None:
-        async with over_stdio(home, "--operator", mode=mode) as client:
+        async with over_pipes(home, "--operator", mode=mode) as client:
             assert await offered(client) == [*READS, "fork", "approvals", "decide"]
             await told(client, "fork", thread="chat", name="what-if", at="HEAD~1", effect_max="none")
             (asked,) = (await told(client, "approvals"))["approvals"]
