@@ -367,12 +367,12 @@ HOSTILE: list[Any] = [
 
 
 @pytest.mark.parametrize("stored", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_stored_bytes_execute_nothing(tmp_path: Path, stored: Any) -> None:
+def test_hostile_stored_bytes_execute_nothing(stored: Any) -> None:
     """They are refused by a typed error, as a value and as a channel in a thread."""
     EXECUTED.clear()
     with pytest.raises((Corrupt, Unsupported)):
         Codec([(__name__, "Point")]).decode(stored)
-    with perdure.open(tmp_path / "agents.db") as store:
+    with perdure.open("memory:") as store:
         saver = Saver(store)
         say(chat().compile(checkpointer=saver), "hello")
         store.thread("t").put("/langgraph/channels/messages", [stored])
