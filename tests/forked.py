@@ -6,6 +6,7 @@ the directory and the standard streams that it is given, and with an end of its 
 A test of what happens when Python starts has to start Python.
 
 `python -m tests.forked FD MODULE…` is the server: it reads requests from the socket FD until the socket ends.
+Another is `own()`, which the process that runs the tests forked from itself before the first one: it has imported all that they have.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ import sys
 import tempfile
 import termios
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import IO, Any, Self, TextIO
+from typing import IO, Any, NoReturn, Self, TextIO
 
-__all__ = ["PIPE", "ForkServer", "ForkedProcess", "Subprocess", "commands"]
+__all__ = ["PIPE", "ForkServer", "ForkedProcess", "Subprocess", "commands", "fork_own", "own"]
 
 ROOT = Path(__file__).parents[1]
 PIPE = subprocess.PIPE
@@ -106,6 +108,23 @@ class ForkServer:
         done = subprocess.CompletedProcess(list(words), code, *printed)
         assert not check or code == 0, done
         return done
+
+
+class _Own(ForkServer):
+    """A server that is forked from this process, which must have no threads yet."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._ours.close()
+            _serve_to_the_end(theirs)
+        theirs.close()
+
+    def close(self) -> None:
+        """End it; programs that still run go on."""
+        self._ours.close()
+        os.waitpid(self._pid, 0)
 
 
 class Subprocess:
@@ -244,6 +263,20 @@ def commands() -> ForkServer:
     return server
 
 
+_own: list[ForkServer] = []
+
+
+def fork_own() -> None:
+    """Fork the server `own` from this process, as long as no test has run."""
+    _own.append(server := _Own())
+    atexit.register(server.close)
+
+
+def own() -> ForkServer:
+    """The server that has imported what the tests have, which lives as long as this process."""
+    return _own[-1]
+
+
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()
@@ -269,6 +302,22 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             os._exit(0)
         for fd in passed:
             os.close(fd)
+
+
+def _serve_to_the_end(requests: socket.socket) -> NoReturn:
+    """Serve in a process that was forked for it; nothing that is raised gets back to what that process was before."""
+    try:
+        atexit._clear()
+        asked = _serve(requests)
+        if asked is None:
+            os._exit(0)
+        _begin(asked)
+        _run_to_the_end(asked["words"])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
 
 
 def _reap() -> None:

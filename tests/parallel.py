@@ -25,6 +25,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.subtests import failed_subtests_key
 
+from tests import forked
+
 _RUN = "PERDURE_TEST_RUN"  # the variable that names a run to all its workers
 _PIECES = 3  # for each worker, of what is not assigned yet
 
@@ -41,7 +43,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run the tests in workers; None: pytest runs them, or says what it could not collect."""
     option = session.config.option
     workers = min(option.workers, len(session.items))
-    if workers < 1 or option.collectonly or option.usepdb or session.testsfailed:
+    if option.collectonly or session.testsfailed:
+        return None
+    if workers < 1 or option.usepdb:
+        forked.fork_own()
         return None
     os.environ[_RUN] = uuid4().hex
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
@@ -179,6 +184,7 @@ def _run_worker(session: pytest.Session, base: Any, connection: Connection) -> N
             after_in_child=connection.close
         )  # else a process of a test hides the end of this one
         _isolate(session.config, base, connection)
+        forked.fork_own()
         try:
             _run_assigned(session, connection)
         finally:

@@ -21,7 +21,7 @@ from claude_agent_sdk.types import (
 
 import perdure
 from perdure.integrations.claude_agent import Sessions, ToolGuard
-from tests.forked import ForkServer
+from tests.forked import own
 
 SESSION = "5c1e4f0e-0000-4000-8000-000000000001"
 
@@ -259,25 +259,16 @@ with perdure.open(path) as store:
 """
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that have imported the framework."""
-    with ForkServer("perdure.integrations.claude_agent") as server:
-        yield server
-
-
 @pytest.mark.parametrize(
     ("how", "second", "paid"), [("guarded", "t1", 1), ("guarded", "t2", 1), ("unguarded", "t2", 2)]
 )
-def test_a_kill_after_the_effect_and_another_ask(
-    forks: ForkServer, tmp_path: Path, how: str, paid: int, second: str
-) -> None:
+def test_a_kill_after_the_effect_and_another_ask(tmp_path: Path, how: str, paid: int, second: str) -> None:
     """Under the same id or a new one: the effect happens once and the outcome is said to be unknown; unguarded, twice."""
     effects = tmp_path / "effects"
     command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = forks.run([*command, "t1"])
+    killed = own().run([*command, "t1"])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = forks.run([*command, second], check=True)
+    again = own().run([*command, second], check=True)
     assert effects.read_text().count("paid") == paid
     assert ("is unknown" in again.stdout) == (how == "guarded")
     assert ("'unknown'" in again.stdout) == (how == "guarded")

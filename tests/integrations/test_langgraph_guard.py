@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import operator
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -27,7 +26,7 @@ import perdure
 from perdure.errors import Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
-from tests.forked import ForkServer
+from tests.forked import own
 from tests.integrations.graphs import config
 
 PAID: list[int] = []
@@ -393,21 +392,14 @@ with perdure.open(path) as store:
 """
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that have imported the framework."""
-    with ForkServer("langgraph.prebuilt", "perdure.integrations.langgraph") as server:
-        yield server
-
-
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("guarded without ids", 1), ("unguarded", 2)])
-def test_a_kill_after_the_effect_and_a_resume(forks: ForkServer, tmp_path: Path, how: str, paid: int) -> None:
+def test_a_kill_after_the_effect_and_a_resume(tmp_path: Path, how: str, paid: int) -> None:
     """The effect happens once and the model is told that its outcome is unknown; without the guard, the control, twice."""
     effects = tmp_path / "effects"
     command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = forks.run(command)
+    killed = own().run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = forks.run(command, check=True)
+    resumed = own().run(command, check=True)
 
     assert effects.read_text().count("paid") == paid
     assert ("['unknown']" in resumed.stdout) == (how != "unguarded")

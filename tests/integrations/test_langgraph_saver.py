@@ -41,7 +41,7 @@ from tests.coded import raises
 from tests.crash.campaign import sized
 from tests.engines.postgres.server import MISSING
 from tests.engines.postgres.stores import url_in
-from tests.forked import PIPE, ForkedProcess, ForkServer
+from tests.forked import PIPE, ForkedProcess, own
 from tests.integrations.graphs import chat, config, meet, said, say
 from tests.selection import some
 
@@ -250,20 +250,13 @@ with perdure.open(sys.argv[1]) as store:
 """
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that have imported the framework."""
-    with ForkServer("perdure.integrations.langgraph", "tests.integrations.graphs") as server:
-        yield server
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_run_of_another_process_is_under_way_until_that_process_has_ended(
-    forks: ForkServer, store: Store, tmp_path: Path, is_killed: bool
+    store: Store, tmp_path: Path, is_killed: bool
 ) -> None:
     """A killed process holds nothing: the next input gets in at once."""
     command = ["-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
-    with ForkedProcess(forks, command, stdin=PIPE, stdout=PIPE) as other:
+    with ForkedProcess(own(), command, stdin=PIPE, stdout=PIPE) as other:
         assert other.stdout is not None
         assert other.stdin is not None
         assert other.stdout.readline() == "began\n"
@@ -282,12 +275,10 @@ def test_a_run_of_another_process_is_under_way_until_that_process_has_ended(
     assert "re: newcomer" in said(app)
 
 
-def test_the_lease_of_a_silent_process_ends_by_itself(
-    forks: ForkServer, store: Store, tmp_path: Path
-) -> None:
+def test_the_lease_of_a_silent_process_ends_by_itself(store: Store, tmp_path: Path) -> None:
     """Without a sign of life for so long, its run does not hold the thread any more."""
     command = ["-c", OTHER_PROCESS, str(tmp_path / "agents.db")]
-    with ForkedProcess(forks, command, stdin=PIPE, stdout=PIPE) as other:
+    with ForkedProcess(own(), command, stdin=PIPE, stdout=PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "began\n"
         say(chat().compile(checkpointer=Saver(store, lease_seconds=0)), "newcomer")
@@ -604,7 +595,7 @@ def test_a_conversation_that_is_pruned_takes_no_more_bytes(tmp_path: Path) -> No
     path = tmp_path / "agents.db"
     with perdure.open(path) as store:
         app = chat().compile(checkpointer=Saver(store))
-        for number in range(30):
+        for number in range(sized(12, 30)):
             say(app, f"{number}: {random.Random(number).randbytes(1_000).hex()}")
         before = said(app)
     size = compact(path)

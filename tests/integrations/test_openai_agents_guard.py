@@ -27,7 +27,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 
 import perdure
 from perdure.integrations.openai_agents import Session, ToolGuard
-from tests.forked import ForkServer
+from tests.forked import own
 
 set_tracing_disabled(True)  # nothing is sent to OpenAI
 
@@ -242,23 +242,14 @@ with perdure.open(path) as store:
 """
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that have imported the framework."""
-    with ForkServer("agents.testing", "perdure.integrations.openai_agents") as server:
-        yield server
-
-
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2)])
-def test_a_kill_after_the_effect_and_another_ask(
-    forks: ForkServer, tmp_path: Path, how: str, paid: int
-) -> None:
+def test_a_kill_after_the_effect_and_another_ask(tmp_path: Path, how: str, paid: int) -> None:
     """Under a new id: the effect happens once and the model is told that its outcome is unknown; unguarded, twice."""
     effects = tmp_path / "effects"
     command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = forks.run([*command, "c1"])
+    killed = own().run([*command, "c1"])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = forks.run([*command, "c2"], check=True)
+    again = own().run([*command, "c2"], check=True)
 
     assert effects.read_text().count("paid") == paid
     assert ("is unknown" in again.stdout) == (how == "guarded")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pydantic_ai.models.test import TestModel
 import perdure
 from perdure.integrations.pydantic_ai import Conversations, ToolGuard
 from perdure.model.effect import Effect
-from tests.forked import ForkServer
+from tests.forked import own
 
 PAID: list[int] = []
 
@@ -239,23 +238,14 @@ with perdure.open(path) as store:
 """
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that have imported the framework."""
-    with ForkServer("pydantic_ai.models.function", "perdure.integrations.pydantic_ai") as server:
-        yield server
-
-
 @pytest.mark.parametrize(("how", "paid"), [("guarded", 1), ("unguarded", 2), ("by id", 2)])
-def test_a_kill_after_the_effect_and_the_same_question(
-    forks: ForkServer, tmp_path: Path, how: str, paid: int
-) -> None:
+def test_a_kill_after_the_effect_and_the_same_question(tmp_path: Path, how: str, paid: int) -> None:
     """The effect happens once and the model is told; without the guard, or by the id of the call alone, it is repeated."""
     effects = tmp_path / "effects"
     command = ["-c", KILLED, str(tmp_path / "a.db"), str(effects), how]
-    killed = forks.run(command)
+    killed = own().run(command)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    asked = forks.run(command, check=True)
+    asked = own().run(command, check=True)
 
     assert effects.read_text().count("paid") == paid
     if how == "guarded":

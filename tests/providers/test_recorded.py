@@ -17,7 +17,7 @@ from tests.providers.vendors import VENDORS, Vendor
 from tests.recorded.pairs import sampled
 from tests.recorded.wire import FOLDER, Record, Wire
 
-EACH = sized(6, 12)  # records of either kind
+EACH = sized(3, 12)  # records of either kind
 
 
 def chosen(vendor: Vendor, *, is_stream: bool) -> list[Record]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ from perdure import Agent, Backend, Stop, aio
 from perdure.errors import Invalid, RunFailed
 from perdure.model.run import StopReason
 from perdure.providers.transport.errors import CutOff
+from tests.forked import ForkedProcess, own
 from tests.providers.endings import calling, ended, pausing, response, sse, vendor_of
 from tests.providers.playing import cut, playing, streamed, whole
 from tests.providers.vendors import TEXT, VENDORS, Vendor
@@ -330,10 +329,9 @@ def test_another_process_fetches_a_queued_response_instead_of_asking_again(tmp_p
     """The first is killed while it waits; its id was durable before."""
     path = tmp_path / "agents.db"
     with playing(whole(QUEUED), *[whole(WORKING)] * 2, RESPONSES.whole()) as place:
-        child = subprocess.Popen([sys.executable, "-c", ASKING, str(path), place.url])
-        wait_until(lambda: len(place.requests) >= 2)
-        child.kill()
-        child.wait()
+        with ForkedProcess(own(), ["-c", ASKING, str(path), place.url]) as child:
+            wait_until(lambda: len(place.requests) >= 2)
+            child.kill()
         with perdure.open(path) as store:
             agent = Agent("planner", backend=RESPONSES.at(place, options={"stream": False}))
             result = store.thread("trip", agent=agent).resume()

@@ -68,7 +68,7 @@ def silent(context: Context, rendered: Rendered, *, own: bool = False) -> list[s
 
     That server has no field for the citations of its answers, and misses nothing.
     """
-    return _silent(_Audit(context, rendered, own=own))
+    return _silent(_Audit(context, rendered, own=own), list(given(context)))
 
 
 def false(context: Context, rendered: Rendered) -> list[str]:
@@ -76,14 +76,15 @@ def false(context: Context, rendered: Rendered) -> list[str]:
     return _false(_Audit(context, rendered))
 
 
-def audited(context: Context, rendered: Rendered, *, own: bool = False) -> tuple[list[str], list[str]]:
-    """Both: what is silent, and what is false."""
+def audited(
+    context: Context, rendered: Rendered, leaves: Sequence[Leaf], *, own: bool = False
+) -> tuple[list[str], list[str]]:
+    """Both: what is silent, and what is false; `leaves` are all that the context holds, as `given` lists them."""
     audit = _Audit(context, rendered, own=own)
-    return _silent(audit), _false(audit)
+    return _silent(audit, leaves), _false(audit)
 
 
-def _silent(audit: _Audit) -> list[str]:
-    leaves = list(given(audit.context))
+def _silent(audit: _Audit, leaves: Sequence[Leaf]) -> list[str]:
     absent = [leaf for leaf in leaves if audit.is_silent(leaf)]
     return [
         f"{leaf.where} {'/'.join(leaf.path)} {leaf.value!s:.60}"

@@ -19,7 +19,7 @@ from perdure.providers.contract import Loss, Rendered
 from perdure.providers.registry import APIS
 from tests.crash.campaign import sized
 from tests.recorded.audit import audited, false, silent
-from tests.recorded.leaves import given
+from tests.recorded.leaves import Leaf, given
 from tests.recorded.pairs import DEEP, MODELS, SOURCES, contexts, read_as, reply
 from tests.recorded.wire import Record, Wire
 
@@ -42,24 +42,26 @@ def answered(record: Record, context: Context) -> Context:
 
 
 @cache
-def conversations(wire: Wire, source: str) -> Sequence[tuple[str, Context]]:
-    """The recorded conversations of a format; in an ordinary run those that hold something new, and some others."""
+def conversations(wire: Wire, source: str) -> Sequence[tuple[str, Context, Sequence[Leaf]]]:
+    """The recorded conversations of a format and their leaves; in an ordinary run those that hold something new, and some others."""
     return tuple(_conversations(wire, source))
 
 
-def _conversations(wire: Wire, source: str) -> Iterator[tuple[str, Context]]:
+def _conversations(wire: Wire, source: str) -> Iterator[tuple[str, Context, Sequence[Leaf]]]:
     seen: set[tuple[str, ...]] = set()
     for at, (record, asked) in enumerate(contexts(wire, source)):
         has_answer = bool(record.response) and record.id != TRANSCRIPT
         for context in (asked, answered(record, asked)) if has_answer else (asked,):
+            leaves = list(given(context))
             kinds = {
                 (leaf.kind, *(each for each in leaf.path[:6] if not each.isdigit()))
-                for leaf in given(context)
+                for leaf in leaves
+                if leaf.kind != "schema"
             }
-            kinds = {kind for kind in kinds if kind[0] != "schema" and "parameters" not in kind}
+            kinds = {kind for kind in kinds if "parameters" not in kind}
             if DEEP or not kinds <= seen or at % EVERY == 0:
                 seen |= kinds
-                yield record.id, context
+                yield record.id, context, leaves
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -67,11 +69,11 @@ def test_the_losses_are_what_is_missing(wire: Wire, source: str) -> None:
     """For every target: nothing is absent that no loss names, and no loss names what is there unchanged."""
     wrong: list[object] = []
 
-    for id, context in conversations(wire, source):
+    for id, context, leaves in conversations(wire, source):
         for target in APIS:
             for model in MODELS[target][: sized(1, 2)] if target != read_as(source) else ():
                 made = adapter(target).render(context, model=model)
-                found = audited(context, made)
+                found = audited(context, made, leaves)
                 wrong += [(id, target, model, *found)] if found != ([], []) else []
 
     assert wrong == []
@@ -82,11 +84,11 @@ def test_so_they_are_for_other_models_and_servers_of_the_same_format(wire: Wire,
     """What a model signed, and what a server keeps, is lost to others of its format too."""
     api, wrong = read_as(source), list[object]()
 
-    for id, context in conversations(wire, source):
+    for id, context, leaves in conversations(wire, source):
         for model in MODELS[api]:
             for provider in (None, ELSEWHERE.get(api, "elsewhere")):
                 made = adapter(api).render(context, model=model, provider=provider)
-                found = audited(context, made, own=provider is None)
+                found = audited(context, made, leaves, own=provider is None)
                 wrong += [(id, model, provider, *found)] if found != ([], []) else []
 
     assert wrong == []
@@ -95,7 +97,7 @@ def test_so_they_are_for_other_models_and_servers_of_the_same_format(wire: Wire,
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_adapter_that_drops_something_silently_is_caught(wire: Wire, source: str) -> None:
     """Control: with any one loss taken out of its report, or all messages out of the request, a render is wrong."""
-    id, context = next(each for each in conversations(wire, source) if len(each[1].messages) > 1)
+    id, context, _ = next(each for each in conversations(wire, source) if len(each[1].messages) > 1)
     target = "openai-chat" if read_as(source) != "openai-chat" else "gemini-generate"
 
     made = adapter(target).render(context, model=MODELS[target][0])
@@ -111,7 +113,7 @@ def test_every_dropped_field_that_is_not_reported_is_caught(wire: Wire) -> None:
     caught: set[str] = set()
 
     for source in ("gemini-generate", "openai-responses", "bedrock-converse"):
-        for _, context in conversations(wire, source):
+        for _, context, _ in conversations(wire, source):
             made = adapter("mistral-chat").render(context, model="mistral-large-latest")
             for what in whats & {loss.what for loss in made.losses} - caught:
                 rest = tuple(loss for loss in made.losses if loss.what != what)

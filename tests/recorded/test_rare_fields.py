@@ -17,7 +17,8 @@ from perdure.model.context import Context
 from perdure.model.message import Message
 from perdure.providers import adapter
 from perdure.providers.registry import APIS
-from tests.recorded.audit import false, silent
+from tests.recorded.audit import audited, silent
+from tests.recorded.leaves import given
 from tests.recorded.pairs import MODELS
 from tests.recorded.test_losses import ELSEWHERE
 
@@ -49,6 +50,7 @@ def test_the_losses_are_what_is_missing(name: str) -> None:
     """For every format: nothing is absent that no loss names, and no loss names what is there unchanged."""
     asked = ASKED[name]
     context, wrong = asked.context(), list[object]()
+    leaves = list(given(context))
 
     for target in APIS:
         own = target == asked.api
@@ -56,7 +58,7 @@ def test_the_losses_are_what_is_missing(name: str) -> None:
             for provider in (None, asked.provider, ELSEWHERE.get(target, "elsewhere")) if own else (None,):
                 made = adapter(target).render(context, model=model, provider=provider)
                 is_home = own and provider in (None, asked.provider)
-                found = (silent(context, made, own=is_home), false(context, made))
+                found = audited(context, made, leaves, own=is_home)
                 wrong += [(target, model, provider, *found)] if found != ([], []) else []
 
     assert wrong == []

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import httpx2
 import mcp
 import pytest
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult
 from msgspec.structs import fields
 
@@ -28,6 +30,7 @@ from perdure.server.mcp import ANSWER_BYTES_MAX
 from perdure.server.routes.threads import ThreadsQuery
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
+from tests.forked import PIPE, ForkedProcess, own
 from tests.server.client import TOKEN, Client, key, serving
 
 READS = ["threads", "search", "state", "transcript", "log", "diff"]
@@ -54,6 +57,26 @@ async def over_stdio(store: Path, *options: str, mode: str = "auto") -> AsyncGen
     )
     async with mcp.Client(command, mode=mode) as client:
         yield client
+
+
+@asynccontextmanager
+async def over_pipes(store: Path, *options: str, mode: str = "auto") -> AsyncGenerator[mcp.Client]:
+    """A client of `perdure mcp` in a process that is forked: the same lines through the same streams, without a start of Python."""
+
+    @asynccontextmanager
+    async def lines(server: ForkedProcess) -> AsyncGenerator[Any]:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        async with stdio_server(anyio.wrap_file(server.stdout), anyio.wrap_file(server.stdin)) as streams:
+            try:
+                yield streams
+            finally:
+                server.stdin.close()  # by which it ends, and what it prints
+
+    words = ["-m", "perdure", "mcp", "--store", str(store), *options]
+    with ForkedProcess(own(), words, stdin=PIPE, stdout=PIPE) as server:
+        async with mcp.Client(lines(server), mode=mode) as client:
+            yield client
 
 
 @asynccontextmanager
@@ -136,9 +159,10 @@ def test_threads_are_found_by_what_the_list_over_http_can_be_asked_for(store: St
 
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep)])
-def test_a_client_over_stdio_reads_every_moment(home: Path, mode: str) -> None:
+def test_a_client_over_stdio_reads_every_moment_and_changes_nothing(home: Path, mode: str) -> None:
     """Threads, words, the state then and now, messages, commits and what changed, in both eras of the protocol.
 
+    Fork and decide are not offered, and a client that calls them all the same is refused by its role.
     The other era is tried with `PERDURE_DEEP=1`; over HTTP both are tried in every run.
     """
 
@@ -157,15 +181,6 @@ def test_a_client_over_stdio_reads_every_moment(home: Path, mode: str) -> None:
             assert (await told(client, "transcript", thread="chat"))["messages"][0]["id"] == "m1"
             (changed,) = (await told(client, "diff", thread="chat", a=first, prefix="/"))["state"]
             assert (changed["before"]["value"], changed["after"]["value"]) == ({"rooms": 3}, {"rooms": 4})
-
-    converse(work)
-
-
-def test_a_client_over_stdio_without_operator_changes_nothing(home: Path) -> None:
-    """Fork and decide are not offered, and a client that calls them all the same is refused by its role."""
-
-    async def work() -> None:
-        async with over_stdio(home) as client:
             assert await refused(client, "fork", thread="chat", name="other") == (
                 "HttpProblem",
                 "role_insufficient",
@@ -187,7 +202,7 @@ def test_an_operator_over_stdio_forks_and_approves(home: Path, mode: str) -> Non
     """
 
     async def work() -> None:
-        async with over_stdio(home, "--operator", mode=mode) as client:
+        async with over_pipes(home, "--operator", mode=mode) as client:
             assert await offered(client) == [*READS, "fork", "approvals", "decide"]
             await told(client, "fork", thread="chat", name="what-if", at="HEAD~1", effect_max="none")
             (asked,) = (await told(client, "approvals"))["approvals"]

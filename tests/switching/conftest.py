@@ -1,4 +1,4 @@
-"""Stores that switches are tried on: in memory, in a real file, and on a server."""
+"""What the tests of switches share: stores in memory, in a real file and on a server, and settings of the vendors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from tests.engines.postgres.stores import new_store
 from tests.selection import engines
 
 _names = count()
+
+
+@pytest.fixture(autouse=True)
+def settings_of_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two backends are: without these the SDKs look for files of the user anew at every question for the address."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
 
 @pytest.fixture(params=engines("sqlite", "memory", "postgres"))

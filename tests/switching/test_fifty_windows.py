@@ -6,6 +6,7 @@ The goal, the current task, pending approvals and effects that are done are alwa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -43,11 +44,11 @@ def agent(*steps: object, backend: str = "script:old") -> Agent:
     )
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """An empty store."""
-    with perdure.open("memory:") as opened:
-        yield opened
+@pytest.fixture(scope="module")
+def thread() -> Iterator[Thread]:
+    """The thread that has lived; nothing is written to its line."""
+    with perdure.open("memory:") as store:
+        yield lived(store)
 
 
 def lived(store: Store) -> Thread:
@@ -66,6 +67,12 @@ def lived(store: Store) -> Thread:
     return thread
 
 
+@cache
+def planned(thread: Thread, backend: str | None) -> Plan:
+    """The plan for a backend, made once: nothing is written in between."""
+    return thread.plan(backend)
+
+
 def said(plan: Plan) -> str:
     """Everything that is shown, as one text."""
     return "\n".join(message.text for message in plan.context.messages)
@@ -81,12 +88,6 @@ def check_always_in(text: str) -> None:
     assert "77" in text
 
 
-@pytest.fixture
-def thread(store: Store) -> Thread:
-    """The thread that has lived."""
-    return lived(store)
-
-
 def test_the_history_is_fifty_times_the_window(thread: Thread) -> None:
     """The control: what is left out would not fit by far."""
     words = sum(tokens.count(entry.text, model="openai:gpt-5.6").count for entry in thread.transcript())
@@ -97,7 +98,7 @@ def test_the_history_is_fifty_times_the_window(thread: Thread) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_request_is_valid_and_within_the_budget(thread: Thread, backend: str) -> None:
     """For another backend, in any format."""
-    plan = thread.plan(backend)
+    plan = planned(thread, backend)
 
     check_valid(thread, backend)
     check_pairs(plan.context.messages)
@@ -108,12 +109,12 @@ def test_the_request_is_valid_and_within_the_budget(thread: Thread, backend: str
 @pytest.mark.parametrize("backend", [None, *BACKENDS])
 def test_goal_task_approvals_and_effects_are_in(thread: Thread, backend: str | None) -> None:
     """For the backend that the line is on as for any other."""
-    check_always_in(said(thread.plan(backend)))
+    check_always_in(said(planned(thread, backend)))
 
 
 def test_without_the_checkpoint_they_would_be_missing(thread: Thread) -> None:
     """The control: the turns that fit do not say any of it."""
-    plan = thread.plan("openai:gpt-5.6")
+    plan = planned(thread, "openai:gpt-5.6")
     turns = "\n".join(
         message.text for message in plan.context.messages if not message.text.startswith("[Perdure")
     )
@@ -124,7 +125,7 @@ def test_without_the_checkpoint_they_would_be_missing(thread: Thread) -> None:
 
 def test_the_plan_explains_what_was_left_out(thread: Thread) -> None:
     """One item says which turns are not shown, and why; what is shown adds up."""
-    plan = thread.plan("openai:gpt-5.6")
+    plan = planned(thread, "openai:gpt-5.6")
     left = [item for item in plan.items if not item.included]
 
     assert left
@@ -133,12 +134,14 @@ def test_the_plan_explains_what_was_left_out(thread: Thread) -> None:
     assert plan.tokens + plan.margin <= (plan.budget or 0)
 
 
-def test_a_run_on_such_a_line_is_shown_as_much(thread: Thread, store: Store) -> None:
+def test_a_run_on_such_a_line_is_shown_as_much() -> None:
     """The same builder serves the ordinary turn: the conversation goes on."""
     script = Script(say("By the pier."), say("Still there."), backend="script:old")
-    going_on = store.thread("trip", agent=agent().on(script))
-    going_on.run("So, which hotel?")
-    going_on.run("Sure?")
+    with perdure.open("memory:") as store:
+        lived(store)
+        going_on = store.thread("trip", agent=agent().on(script))
+        going_on.run("So, which hotel?")
+        going_on.run("Sure?")
 
     for context in script.contexts:
         check_pairs(context.messages)

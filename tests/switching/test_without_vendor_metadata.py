@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import count
 
 import msgspec
@@ -14,8 +15,8 @@ from perdure.errors import PerdureError
 from perdure.model.checkpoint import Checkpoint, encode_checkpoint
 from perdure.model.context import Context
 from perdure.model.message import Message
-from perdure.providers import registry
 from perdure.switching.checkpoint import derive
+from tests.recorded.pairs import context_of
 from tests.recorded.wire import FOLDER, Wire
 from tests.switching.checkpoint.recorded import APIS
 from tests.switching.checkpoint.works import space_of
@@ -46,14 +47,14 @@ def stripped(messages: Sequence[Message]) -> list[Message]:
     return [msgspec.structs.replace(message, vendor_metadata=None) for message in messages]
 
 
+@cache
 def recorded() -> list[tuple[str, Context]]:
     """Recorded requests that hold vendorMetadata, by their ids: each seventh."""
     found: list[tuple[str, Context]] = []
     for api in APIS:
-        adapter = registry.adapter(api)
         for record in Wire().requests(api):
             try:
-                context = adapter.read_request(record.request or {}, model=record.model or "")
+                context = context_of(record)
             except PerdureError:
                 continue
             if any(message.vendor_metadata for message in context.messages):

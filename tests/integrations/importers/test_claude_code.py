@@ -302,7 +302,7 @@ def test_a_flipped_bit_is_read_around(tmp_path: Path, release: str) -> None:
     """The file is imported, with the damaged line named if it is no JSON, and what is stored is sound."""
     (whole, *_) = write_project(tmp_path / "whole", release, SEED)
     content = whole.read_bytes()
-    for at in range(11, len(content) * 8, len(content) * 8 // sized(6, 600)):
+    for at in range(11, len(content) * 8, len(content) * 8 // sized(3, 600)):
         damaged = bytearray(content)
         damaged[at // 8] ^= 1 << at % 8
         with perdure.open("memory:") as store:

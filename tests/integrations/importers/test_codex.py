@@ -68,7 +68,7 @@ def test_a_file_may_end_at_any_line(tmp_path: Path, release: str) -> None:
     """What is there is imported, and what follows later is added; a line that is torn is no error."""
     whole = write_rollout(tmp_path / "whole", release, SEED)
     lines = whole.read_bytes().splitlines(keepends=True)
-    for end in range(1, len(lines) + 1, sized(8, 1)):
+    for end in range(1, len(lines) + 1, sized(16, 1)):
         part = b"".join(lines[:end])
         torn = lines[end][:9] if end < len(lines) else b""
         file = saved(tmp_path / "cut", part + torn)

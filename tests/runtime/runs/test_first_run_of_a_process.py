@@ -22,9 +22,10 @@ from perdure.history.space import CommitCache
 from perdure.model.message import Message, Text
 from perdure.runtime.inference.backend import line_backend
 from perdure.testing import Script, say, use
+from tests.crash.campaign import sized
 from tests.runtime.runs.injecting import Wire, opened
 
-SHORT, LONG = 100, 3_000  # commits
+SHORT, LONG = 100, sized(1_000, 3_000)  # commits
 STEPS_MAX = 250  # commits that may be decoded, whatever the length of the thread
 PROBES_MAX = 80  # more calls where something is found by halving
 
@@ -109,7 +110,7 @@ def first_run(fill: Callable[[Thread, int], None], count: int) -> Meter:
 def test_the_first_run_reads_as_much_of_a_long_thread_as_of_a_short_one(
     fill: Callable[[Thread, int], None],
 ) -> None:
-    """Thirty times as many changes of the state, which the model is not shown: each is read once, to know that."""
+    """Many times as many changes of the state, which the model is not shown: each is read once, to know that."""
     short, long = first_run(fill, SHORT), first_run(fill, LONG)
 
     assert long.steps_read <= max(short.steps_read, STEPS_MAX) + LONG
@@ -118,7 +119,7 @@ def test_the_first_run_reads_as_much_of_a_long_thread_as_of_a_short_one(
 
 def test_messages_alone_cost_the_same_number_of_reads() -> None:
     """Once the window is outgrown, a longer history needs no call more, and no other commit is decoded."""
-    middle, long = first_run(messages, LONG // 2), first_run(messages, LONG)
+    middle, long = first_run(messages, sized(1_000, 1_500)), first_run(messages, sized(1_400, 3_000))
 
     assert (long.calls, long.steps_read) == (middle.calls, middle.steps_read)
 
@@ -136,7 +137,7 @@ def test_a_walk_to_the_beginning_is_seen_by_the_meter(monkeypatch: pytest.Monkey
 
 
 def test_resuming_reads_as_much_of_a_long_thread_as_of_a_short_one() -> None:
-    """A run waits, others change the state thousands of times, and the decision comes in a later process."""
+    """A run waits, others change the state again and again, and the decision comes in a later process."""
 
     def resumed(count: int) -> Meter:
         engine = MemoryEngine()

@@ -76,40 +76,43 @@ def paid(thread: Thread, times: int) -> None:
         thread.resume()
 
 
-@pytest.fixture
-def busy(store: Store, wire: Counting) -> Thread:
-    """A thread with many runs behind it and one that waits, in a store where others wait too."""
-    thread = store.thread("trip", agent=paying(turns=MANY + 1))
-    paid(thread, MANY)
-    thread.run("and once more")
-    for number in range(MANY):
-        store.thread(f"other-{number}", agent=paying()).run("pay")
-    wire.read = 0
-    return thread
+@pytest.fixture(scope="module")
+def busy() -> Iterator[tuple[Thread, Counting]]:
+    """A thread with many runs behind it and one that waits, in a store where others wait too, and the way to its engine."""
+    wire = Counting(MemoryEngine())
+    with opened(wire, "memory:") as store:
+        thread = store.thread("trip", agent=paying(turns=MANY + 1))
+        paid(thread, MANY)
+        thread.run("and once more")
+        for number in range(MANY):
+            store.thread(f"other-{number}", agent=paying()).run("pay")
+        yield thread, wire
 
 
-def test_what_waits_on_a_line_is_found_among_many(busy: Thread, wire: Counting) -> None:
+def test_what_waits_on_a_line_is_found_among_many(busy: tuple[Thread, Counting]) -> None:
     """Neither what was decided, nor runs that have ended, nor other threads are read."""
-    (ticket,) = busy.approvals()
+    thread, wire = busy
+    wire.read = 0
+    (ticket,) = thread.approvals()
     assert wire.read < FEW
-    busy.decide(ticket.call, "approve")
+    thread.decide(ticket.call, "approve")
     assert wire.read < 2 * FEW
 
-    result = busy.resume()
+    result = thread.resume()
 
     assert (result.status, wire.read < 4 * FEW) == ("succeeded", True)
 
 
-def test_the_last_few_are_read_without_the_rest(busy: Thread, wire: Counting) -> None:
+def test_the_last_few_are_read_without_the_rest(busy: tuple[Thread, Counting]) -> None:
     """They are those that a whole reading ends with."""
-    runs, calls = busy.runs(), busy.calls()
-    wire.read = 0
+    thread, _ = busy
+    runs, calls = thread.runs(), thread.calls()
 
-    last = busy.runs(limit=3), busy.calls(limit=3)
+    last = thread.runs(limit=3), thread.calls(limit=3)
 
     assert last == (runs[-3:], calls[-3:])
     assert (len(runs), len(calls)) == (MANY + 1, MANY + 1)  # a control: there was more to read
-    assert (busy.runs(limit=0), busy.calls(limit=0)) == ([], [])
+    assert (thread.runs(limit=0), thread.calls(limit=0)) == ([], [])
 
 
 def test_the_last_few_are_found_long_afterwards() -> None:
