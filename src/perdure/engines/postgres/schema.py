@@ -90,13 +90,15 @@ def partitioned(tables: str, count: int) -> str:
     return _TABLE.sub(parts, tables)
 
 
-def prepare_schema(connection: Connection, place: str, *, may_create: bool, partitions: int = 0) -> str:
+def prepare_schema(
+    connection: Connection, place: str, *, may_create: bool, read_only: bool = False, partitions: int = 0
+) -> str:
     """Make sure that the database has this schema; return the name of the store, which is random.
 
     `partitions` is the number of parts of each table, if they are made now; 0: they have no parts.
 
-    Raises `Unsupported` if the server is too old or the schema is from a newer Perdure or an unreleased one, `NotFound` if there is no schema
-    and it may not be made.
+    Raises `Unsupported` if the server is too old, the schema is from a newer Perdure or an unreleased one, or it has to be
+    migrated and the store was opened `read_only`; `NotFound` if there is no schema and it may not be made.
     """
     ((server, is_there),) = connection.ask(_STATE)
     if int(str(server)) < SERVER_VERSION_MIN:
@@ -116,6 +118,14 @@ def prepare_schema(connection: Connection, place: str, *, may_create: bool, part
     version, store = _version(connection) if is_there else (_EMPTY, "")
     _check(place, version, may_create=may_create)
     if version < SCHEMA_VERSION:
+        if read_only:
+            raise Unsupported(
+                f"{place} has schema version {version}, which has to be migrated, and it was opened read-only; nothing was changed.",
+                code="schema_not_migrated",
+                advice="Let a role that may create objects run `perdure init`.",
+                path=place,
+                version=version,
+            )
         _migrate(connection, place, partitions)
         version, store = _version(connection)
     return store
