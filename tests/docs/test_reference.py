@@ -37,6 +37,7 @@ from perdure.runtime.tools import execution, result
 from tests.architecture.source import modules, walk
 from tests.docs.schema import columns_of_new_store
 from tests.docs.tables import Section, codes, page, plain
+from tests.engines.postgres.server import MISSING
 
 ABSENT = ", may be absent"
 
@@ -286,6 +287,7 @@ def test_versions_are_those_of_the_code() -> None:
     """What a reader of a store checks first."""
     rows = section(FORMAT, "Versions").tables[0].rows
     documented = {row[0]: codes(row[1])[0] for row in rows}
+    on_server = documented.pop("PostgreSQL schema")
 
     assert documented == {
         "objects": "perdure/1",
@@ -293,6 +295,10 @@ def test_versions_are_those_of_the_code() -> None:
         "ops of a patch": str(OPS_VERSION),
         "SQLite schema": str(SCHEMA_VERSION),
     }
+    if not MISSING:
+        from perdure.engines.postgres import schema
+
+        assert on_server == str(schema.SCHEMA_VERSION)
     assert f"0x{APPLICATION_ID:X}" in section(FORMAT, "SQLite").text
 
 

@@ -27,12 +27,12 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 STORED = (
     (
         "SELECT l.row_id, l.sequence, l.run, l.position, l.prev, l.jump, l.depth, l.turn, l.events, l.unnumbered, l.digest, "
-        "l.op_id, l.intent, l.chain, l.previous, l.dropped, l.needs, l.pack, l.state FROM perdure.log l "
+        "l.op_id, l.intent, l.chain, l.previous, l.dropped, l.needs, l.pack, l.state, l.link FROM perdure.log l "
         "WHERE l.tenant = '{0}' ORDER BY l.space, l.row_id"
     ),
     "SELECT key, row_id FROM perdure.keys WHERE tenant = '{0}' AND space <> 0 ORDER BY key, row_id",
     "SELECT timeline, version, commit, sealed, move, row_id, record FROM perdure.heads WHERE tenant = '{0}' ORDER BY space, timeline",
-    "SELECT name, rows, position, chain, generation, seal FROM perdure.spaces WHERE tenant = '{0}' ORDER BY id",
+    "SELECT name, rows, position, chain, generation, seal, link FROM perdure.spaces WHERE tenant = '{0}' ORDER BY id",
 )
 
 

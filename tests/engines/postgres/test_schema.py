@@ -12,13 +12,14 @@ from perdure.testing.engines.builders import Pen
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.server import MISSING, Server
+from tests.engines.postgres.test_links import BEFORE_LINKS
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import schema
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
-STEPS = range(4)
+STEPS = range(5)
 FIRST = 10  # the version of a store without a table
 _VERSION = "SELECT version FROM perdure.meta"
 _NOTHING = "SELECT count(*) FROM pg_namespace WHERE nspname = 'perdure'"
@@ -85,6 +86,21 @@ def test_a_newer_schema_is_refused(postgres: Server, database: str, open_engine:
         open_engine(postgres.url(database))
 
     assert postgres.sql(_VERSION, database=database) == [(99,)]
+
+
+def test_a_store_that_is_read_only_is_not_migrated(
+    postgres: Server, database: str, open_engine: Opener
+) -> None:
+    """It is refused and left as it is; opened for writing it is migrated, and then read."""
+    open_engine(postgres.url(database)).close()
+    postgres.sql(*BEFORE_LINKS, database=database)
+
+    with raises(Unsupported, "schema_not_migrated", version=14):
+        open_engine(postgres.url(database), read_only=True)
+
+    assert postgres.sql(_VERSION, database=database) == [(14,)]
+    open_engine(postgres.url(database), create=False).close()
+    assert open_engine(postgres.url(database), read_only=True).spaces(limit=9) == []
 
 
 @pytest.mark.parametrize("version", [1, 4])

@@ -146,7 +146,11 @@ class PostgresEngine:
             with self._pool.connection() as connection:
                 self._pool.prepares = connection.prepares = not connection.is_pooled()
                 store = schema.prepare_schema(
-                    connection, self._place, may_create=may_create, partitions=self._address.partitions
+                    connection,
+                    self._place,
+                    may_create=may_create,
+                    read_only=self._read_only,
+                    partitions=self._address.partitions,
                 )
                 self._clock.store, self._presence = store, HolderPresence(store, self._tenant)
                 ((is_secured,),) = connection.ask("SELECT row_security_active('perdure.spaces')")

@@ -55,6 +55,7 @@ __all__ = [
     "key_of",
     "kind_of",
     "label_key",
+    "linked_revisions",
     "move_key",
     "moves_of",
     "name_of",
@@ -129,6 +130,11 @@ _FLUSH_FRAME = zstd.ZstdCompressor.FLUSH_FRAME
 def intent_checksum(op_id: bytes, intent: bytes) -> int:
     """Return what binds the intent of a write to its row."""
     return crc32(intent, crc32(op_id))
+
+
+def linked_revisions(revisions: Sequence[int]) -> bytes:
+    """Return the revisions of a write as its link has them."""
+    return b"".join([revision.to_bytes(8) for revision in revisions])
 
 
 def check_intent(pack: RowPack, op_id: bytes, intent: object) -> None:

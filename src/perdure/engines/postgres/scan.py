@@ -4,7 +4,8 @@ Damage is a fact, not an error: `verify` reports it, and a copy stops there.  A 
 so the rows of one write are those after the write before it, up to that row.
 
 What is not hashed follows from what is: the keys of a row and the place of its commit are derived from its objects again
-and compared.  The row of a space has a key of its own, and every row of the log belongs to a space.
+and compared.  The row of a space has a key of its own, and every row of the log belongs to a space.  Each write follows
+from the write before it: its link is computed again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from perdure.engines.postgres.pack import (
     key_of,
     kind_of,
     label_key,
+    linked_revisions,
     move_key,
     moves_of,
     name_of,
@@ -93,6 +95,7 @@ class ScannedRow(NamedTuple):
     commit: bytes | None  # the digest of the commit that is in its place in this row
     parent: bytes | None  # of that commit
     repeated: bytes | None  # the digest of a commit that an earlier row has in its place
+    revisions: bytes | None  # of the write that it completes, as its link has them; None: it completes none
 
 
 class ScannedPage(NamedTuple):
@@ -112,7 +115,7 @@ def scan(tenant: str, space: str, after: int, limit: int) -> StoreQuestion[Scann
         size, last, position = 0, after, None
         for row in rows:
             facts = _lost_before(row, last)
-            scanned = ScannedRow(row.number, facts, set(), None, None, None)
+            scanned = ScannedRow(row.number, facts, set(), None, None, None, None)
             try:
                 scanned, position = _scanned_row(row, states, facts, position)
             except (Corrupt, msgspec.DecodeError) as fault:
@@ -150,9 +153,10 @@ def _scanned_row(
     if row.dropped is not None:
         if row.pack is not None or row.digest is not None:
             raise damaged(f"row {row.number} of the log is marked as forgotten.", "row_damaged")
-        return ScannedRow(row.number, facts, keys, None, None, None), None
+        return ScannedRow(row.number, facts, keys, None, None, None, b""), None
     pack = decode_pack(row.pack)
     position = _position_after(row, pack, position)
+    revisions = None if pack.op is None else linked_revisions(pack.op.revisions)
     stored = _facts(row, pack, states)
     facts += stored
     if states.needed(row.number) != row.needs:
@@ -168,18 +172,18 @@ def _scanned_row(
         named = bytes.fromhex(stored[0].digest or "") if is_large else None
         if row.depth is not None or row.digest != named:
             raise damaged(f"row {row.number} of the log has the place of a commit.", "row_damaged")
-        return ScannedRow(row.number, facts, keys, None, None, None), position
+        return ScannedRow(row.number, facts, keys, None, None, None, revisions), position
     own = bytes.fromhex(digest_of_item(pack.items[-1]))
     events = decode_changeset(pack.items[-2][1]).events
     keys.update([label_key(label) for label in event_labels(events)])
     if row.depth is None and row.digest is None:
-        return ScannedRow(row.number, facts, keys, None, None, own), position
+        return ScannedRow(row.number, facts, keys, None, None, own, revisions), position
     run = None if commit.run is None else label_key(commit.run)
     place = own, commit.depth, len(events), run, commit.unnumbered or None
     if (row.digest, row.depth, row.events, row.run, row.unnumbered) != place:
         raise damaged(f"row {row.number} of the log does not match its commit.", "row_damaged")
     parent = b"" if commit.first_parent is None else bytes.fromhex(commit.first_parent)
-    return ScannedRow(row.number, facts, keys, own, parent, None), position
+    return ScannedRow(row.number, facts, keys, own, parent, None, revisions), position
 
 
 def _position_after(row: _StoredRow, pack: RowPack, before: int | None) -> int | None:
@@ -202,7 +206,8 @@ def _position_after(row: _StoredRow, pack: RowPack, before: int | None) -> int |
 
 
 _KEY_OF = f"k.tenant = $1 AND k.space = {SPACE}"
-# Of a page: keys that do not lead to their rows, commits out of their place, receipts that the ledger contradicts.
+# Of a page: keys that do not lead to their rows, commits out of their place, receipts that the ledger contradicts, writes
+# that do not follow from the write before.
 _FAULTS = f"""
 SELECT w.row_id, 'a key that leads to it is missing' FROM unnest($3::bigint[], $4::int[]) w(key, row_id)
 WHERE NOT EXISTS (SELECT FROM perdure.keys k WHERE {_KEY_OF} AND k.key = w.key AND k.row_id = w.row_id)
@@ -229,6 +234,17 @@ UNION ALL
 SELECT l.row_id, 'the ledger has another chain than it was answered with' FROM perdure.log l
 LEFT JOIN perdure.entries e ON e.tenant = l.tenant AND e.space = l.space AND e.position = l.position
 WHERE l.tenant = $1 AND l.space = {SPACE} AND l.row_id >= $10 AND l.row_id <= $11 AND l.chain IS DISTINCT FROM e.chain
+UNION ALL
+SELECT l.row_id, 'it completes no write, but has a link' FROM perdure.log l
+WHERE l.tenant = $1 AND l.space = {SPACE} AND l.row_id >= $10 AND l.row_id <= $11 AND l.op_id IS NULL AND l.link IS NOT NULL
+UNION ALL
+SELECT w.row_id, 'it does not follow from the write before: one of the two was exchanged or edited'
+FROM unnest($12::int[], $13::bytea[]) w(row_id, revisions) CROSS JOIN {lateral_row("w.row_id")} l
+LEFT JOIN LATERAL (SELECT x.row_id, x.link FROM perdure.log x WHERE x.tenant = $1 AND x.space = {SPACE} AND x.op_id IS NOT NULL
+                   AND x.row_id < w.row_id ORDER BY x.row_id DESC LIMIT 1) b ON true
+WHERE CASE WHEN l.link IS NULL THEN b.link IS NOT NULL OR l.space > (SELECT unlinked FROM perdure.meta)
+           ELSE l.link IS DISTINCT FROM perdure.linked(coalesce(b.link, int8send(coalesce(b.row_id, 0)::bigint)), l.op_id,
+               l.intent, w.revisions, l.position, l.chain, l.row_id) END
 """
 
 
@@ -237,6 +253,7 @@ def faults_of(tenant: str, space: str, page: ScannedPage) -> StoreQuestion[list[
     keys = [(key, row.number) for row in page.rows for key in row.keys]
     placed = [row for row in page.rows if row.commit is not None]
     repeated = [row for row in page.rows if row.repeated is not None]
+    completing = [row for row in page.rows if row.revisions is not None]
 
     def read(answer: list[Row]) -> list[Fact]:
         wrong = {row: str(what) for row, what in answer}
@@ -261,6 +278,8 @@ def faults_of(tenant: str, space: str, page: ScannedPage) -> StoreQuestion[list[
         bytea_array([row.repeated for row in repeated]),
         numbers[0],
         numbers[-1],
+        integer_array([row.number for row in completing], short=True),
+        bytea_array([row.revisions for row in completing]),
     )
     return StoreQuestion(_FAULTS, (tenant, bytes_of(space), *parameters), read)
 
@@ -358,7 +377,9 @@ _ENDS = (
     "SELECT s.rows, coalesce((SELECT max(row_id) FROM perdure.log l WHERE l.tenant = s.tenant AND l.space = s.id), 0), "
     "s.position, coalesce((SELECT max(e.position) FROM perdure.entries e WHERE e.tenant = s.tenant AND e.space = s.id), 0), "
     "s.chain IS NOT DISTINCT FROM (SELECT e.chain FROM perdure.entries e WHERE e.tenant = s.tenant AND e.space = s.id "
-    "ORDER BY e.position DESC LIMIT 1) FROM perdure.spaces s WHERE s.tenant = $1 AND s.name = $2"
+    "ORDER BY e.position DESC LIMIT 1), s.link = coalesce((SELECT l.link FROM perdure.log l WHERE l.tenant = s.tenant "
+    "AND l.space = s.id AND l.op_id IS NOT NULL ORDER BY l.row_id DESC LIMIT 1), int8send(s.rows::bigint)) "
+    "FROM perdure.spaces s WHERE s.tenant = $1 AND s.name = $2"
 )
 # Every space has the key of its name, and the next space of which there are rows has a row of its own.
 _NEIGHBOURS = """
@@ -401,11 +422,17 @@ def check_space(db: Connection, tenant: str, space: str, *, again: bool) -> None
 
 def _check_ends(space: str, ends: Sequence[Row], neighbours: Sequence[Row]) -> None:
     """Raise `Corrupt` unless the row of the space counts what is stored, and is found, as are the spaces beside it."""
-    for rows, last_row, position, last_position, is_chained in ends:
+    for rows, last_row, position, last_position, is_chained, is_linked in ends:
         if (rows, position) != (last_row, last_position) or not is_chained:
             raise damaged(
                 f"'{space}' counts {rows} rows and {position} entries, and has {last_row} and {last_position}.",
                 "space_miscounted",
+                space=space,
+            )
+        if not is_linked:
+            raise damaged(
+                f"the newest write of '{space}' in the log is not the one that its row in the table `spaces` names: writes were cut off, exchanged or edited.",
+                "link_broken",
                 space=space,
             )
     for has_key, has_orphans, is_astray in neighbours:

@@ -1,15 +1,15 @@
 """The schema: tables, functions and views, made by numbered migrations.
 
-    spaces   a row for each space; a writer locks it.  It has the seal and the end of the ledger
+    spaces   a row for each space; a writer locks it.  It has the seal, the end of the ledger and the newest link
     log      a row for each commit or write: its objects in one pack and, of values and nodes, one state; the place of
-             the commit; the op_id; the rows that the state needs to be read
+             the commit; the op_id; the rows that the state needs to be read; the link to the write before
     keys     from the first bytes of a digest, a label, an op_id or a move to the rows of the log that hold it
     heads    the timelines, each with the record of its last move
     cells    small named records
     entries  the ledgers
     holders  the uses of the store that are over
     requests writes that wait for their space (see `together.sql`)
-    meta     the version of the schema and the name of the store
+    meta     the version of the schema, the name of the store, and the last space with writes from before links
 
 The tables of search indexes are described in `search`.  Tenant and space lead every key, so that the tables can be partitioned by
 them; `partitions` in the address of a new store does so.  Names are `bytea`, which sorts by bytes and takes any text.
@@ -45,6 +45,7 @@ MIGRATIONS: tuple[str, ...] = (
     _sql("functions", "ties", "together"),
     _sql("views"),
     _sql("search"),
+    _sql("links", "writes"),
 )
 ROW_SECURITY = _sql("row_security")
 _EMPTY = 10  # the version before the first migration; lower ones are from before the first release
@@ -89,13 +90,15 @@ def partitioned(tables: str, count: int) -> str:
     return _TABLE.sub(parts, tables)
 
 
-def prepare_schema(connection: Connection, place: str, *, may_create: bool, partitions: int = 0) -> str:
+def prepare_schema(
+    connection: Connection, place: str, *, may_create: bool, read_only: bool = False, partitions: int = 0
+) -> str:
     """Make sure that the database has this schema; return the name of the store, which is random.
 
     `partitions` is the number of parts of each table, if they are made now; 0: they have no parts.
 
-    Raises `Unsupported` if the server is too old or the schema is from a newer Perdure or an unreleased one, `NotFound` if there is no schema
-    and it may not be made.
+    Raises `Unsupported` if the server is too old, the schema is from a newer Perdure or an unreleased one, or it has to be
+    migrated and the store was opened `read_only`; `NotFound` if there is no schema and it may not be made.
     """
     ((server, is_there),) = connection.ask(_STATE)
     if int(str(server)) < SERVER_VERSION_MIN:
@@ -115,6 +118,14 @@ def prepare_schema(connection: Connection, place: str, *, may_create: bool, part
     version, store = _version(connection) if is_there else (_EMPTY, "")
     _check(place, version, may_create=may_create)
     if version < SCHEMA_VERSION:
+        if read_only:
+            raise Unsupported(
+                f"{place} has schema version {version}, which has to be migrated, and it was opened read-only; nothing was changed.",
+                code="schema_not_migrated",
+                advice="Let a role that may create objects run `perdure init`.",
+                path=place,
+                version=version,
+            )
         _migrate(connection, place, partitions)
         version, store = _version(connection)
     return store

@@ -67,22 +67,23 @@ WITH turn AS MATERIALIZED (
            THEN pg_advisory_xact_lock(perdure.gate_of($1, $2)) IS NOT NULL ELSE false END AS is_mine,
         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us
 ), s AS (
-    UPDATE perdure.spaces s SET rows = $3::int + 1, seal = $6::text::numeric
+    UPDATE perdure.spaces s SET rows = $3::int + 1, seal = $6::text::numeric,
+        link = perdure.linked(s.link, $20, $21, NULL, NULL, NULL, $3::int + 1)
     FROM turn, perdure.heads h
     WHERE turn.is_mine AND s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4
       AND s.seal = $5::text::numeric
       AND h.tenant = $1 AND h.space = s.id AND h.timeline = $7 AND h.version = $8 AND h.commit = $9 AND h.move = $10
       AND NOT h.sealed AND h.row_id = $12::int AND perdure.digest_of('move', h.record) = h.move
       AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28)) {fences}
-    RETURNING s.id, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
+    RETURNING s.id, s.link, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
 ), h AS (
     UPDATE perdure.heads h SET version = $8 + 1, commit = $11, move = $25, record = $26, row_id = $3::int + 1
     FROM s WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
-        op_id, intent, previous, pack, state, needs)
+        op_id, intent, previous, pack, state, needs, link)
     SELECT $1, s.id, $3::int + 1, $11, $12::int, $13::int, $14::int, $15::int, $16::bigint, $17::int, $18::bigint::int,
-        $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea FROM s
+        $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea, s.link FROM s
 ), k AS (
     INSERT INTO perdure.keys (tenant, space, key, row_id)
     SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($29::bigint[]) e
