@@ -198,7 +198,7 @@ export const scenarios = {
   async compare({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/threads/trip-42/diff?a=main&b=slower');
-      await page.getByText('They part at').waitFor();
+      await page.getByText('They part after').waitFor();
       const [one, other] = [page.getByRole('region', { name: 'One side' }), page.getByRole('region', { name: 'The other side' })];
       await one.getByText('Is there a museum for tiles?', { exact: true }).waitFor();
       await other.getByText('What if we take the train?', { exact: true }).waitFor();
@@ -218,14 +218,15 @@ export const scenarios = {
       for (const key of ['j', 'c']) await page.keyboard.press(key);
       await page.waitForURL(/\/diff\?a=[0-9a-f]{64}&b=[0-9a-f]{64}/);
       await page.getByRole('region', { name: 'Difference at /trip.json' }).count();
-      await page.getByText('They part at').waitFor();
+      await page.getByText('They part after').waitFor();
     });
   },
 
+  // The first one is open without a choice, and what is said of its decision stays although the list goes on.
   async approve({ open }) {
-    await withPage(open, async ({ page, picture }) => {
+    await withPage(open, async ({ page, picture, settled }) => {
       await page.getByRole('link', { name: /Approvals/ }).click();
-      await page.getByRole('button', { name: /trip-43/ }).click();
+      await page.getByRole('button', { name: /trip-43/ }).waitFor();
       const card = page.getByRole('article', { name: 'Approval of book' });
       await card.getByText('I want to see the sea.', { exact: true }).waitFor();
       await page.keyboard.press('e');
@@ -236,6 +237,10 @@ export const scenarios = {
       await picture('approve');
       await card.getByRole('button', { name: 'Approve with these arguments' }).click();
       await card.getByText('edit by local: agreed on the phone.').waitFor();
+      await page.getByRole('button', { name: /trip-43/ }).waitFor({ state: 'detached' });
+      await settled();
+      assert.equal(await card.getByText('edit by local: agreed on the phone.').isVisible(), true, 'the words about the decision stay');
+      await card.getByText('The run goes on').waitFor();
       await card.getByRole('link', { name: 'Open the thread' }).click();
       await row(page, 2).getByText('Done. Anything else?').waitFor();
       assert.deepEqual(await state(page, 'trip-43', 'main', '/bookings.json'), [{ flight: 'TP Porto', price: 600 }]);
@@ -492,7 +497,7 @@ export const scenarios = {
       }
       await picture('hostile');
       await go(`/threads/${thread}/diff?a=turn:1&b=main`);
-      await page.getByText('They part at').waitFor();
+      await page.getByText('They part after').waitFor();
       await safe();
       for (const path of ['/approvals', `/threads/${thread}/calls`, `/threads/${thread}/moves`, '/agents', '/memory/%3Cimg%20src%3Dx%3E', '/threads?q=%3Cimg+src%3Dx']) {
         await go(path);
