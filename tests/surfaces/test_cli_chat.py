@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import perdure
 from perdure import Policy
 from tests.surfaces import chatting
+from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Ended, Shell
 
 CODE = ("--code", "tests.surfaces.chatting:clerk")
@@ -144,8 +146,7 @@ def test_an_agent_that_nobody_knows_is_not_talked_to(empty: Shell) -> None:
 
     assert ended.code == 3
     assert "perdure agents apply" in ended.err
-    with perdure.open(empty.store) as store:
-        assert list(store.threads()) == []
+    assert not Path(empty.store).exists()
 
 
 def test_a_kept_agent_needs_the_code_of_its_tools(empty: Shell) -> None:
@@ -251,3 +252,40 @@ def test_a_talk_looks_before_it_leaves(empty: Shell) -> None:
     assert "script:clerk" in out
     with perdure.open(empty.store) as store:
         assert store.thread("clerk-chat").backend == "script:clerk"
+
+
+def test_a_module_may_keep_its_agents_in_a_list(empty: Shell) -> None:
+    """As the tour of the command line does: the module alone is enough, and --code is found for those who leave it out."""
+    (empty.directory / "listed.py").write_text(
+        "from perdure import Agent\nfrom perdure.testing import Script, say\n"
+        'agents = [Agent("shopper", backend=Script(say("Hello.")))]\n',
+        encoding="utf-8",
+    )
+
+    missing = empty("chat", "shopper")
+    talked = empty("chat", "shopper", "--code", "listed", stdin=b"Hi\n")
+
+    assert "--code listed:agents" in missing.err
+    assert (talked.code, "Hello." in talked.out) == (0, True)
+
+
+def test_answers_are_wrapped_at_words(tmp_path: Path) -> None:
+    """At a terminal a word that does not fit begins the next line, however the model cuts its words in pieces."""
+    (tmp_path / "wordy.py").write_text(
+        "from perdure import Agent\nfrom perdure.testing import Script, say\n"
+        'clerk = Agent("clerk", backend=Script(say("Words follow words " * 12), pieces=29))\n',
+        encoding="utf-8",
+    )
+    with PtySession(tmp_path, "chat", "clerk", "--code", "wordy", columns=40) as session:
+        session.wait_for("\n› ")
+        session.type("Hi\r")
+        session.wait_for("\n› ")
+
+    answer = session.shown.partition("Words")[2]
+    assert {word for line in answer.splitlines() for word in line.split()} <= {
+        "Words",
+        "follow",
+        "words",
+        "›",
+    }
+    assert max(map(len, answer.splitlines())) <= 40

@@ -133,7 +133,7 @@ def test_pasted_arguments_are_confirmed_by_a_word(empty: Shell, value: str) -> N
 
 
 @pytest.mark.parametrize(
-    "value", ['{"amount": 3}\r', pasted('{\r  "amount": 3\r}') + "\r", '{\r"amount": 3\r}\r']
+    "value", ['{"amount": 3}\r', "amount=3\r", pasted('{\r  "amount": 3\r}') + "\r", '{\r"amount": 3\r}\r']
 )
 def test_confirmed_arguments_are_what_runs(empty: Shell, value: str) -> None:
     """Control: a value may be typed or pasted, on one line or several."""

@@ -98,9 +98,11 @@ def _declared_in(file: Path, module: str) -> Iterator[Declared]:
         return
     for statement in _statements(tree.body):
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, agent = statement.targets[0], _declared_agent(statement.value)
-            if isinstance(target, ast.Name) and agent is not None:
-                yield Declared(f"{module}:{target.id}", agent)
+            target, value = statement.targets[0], statement.value
+            several = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+            for agent in filter(None, map(_declared_agent, several)):
+                if isinstance(target, ast.Name):
+                    yield Declared(f"{module}:{target.id}", agent)
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -292,7 +294,11 @@ def _unloaded(code: str, error: BaseException) -> Invalid:
 def _things(found: object) -> Iterable[object]:
     match found:
         case ModuleType():
-            return list(vars(found).values())
+            named = cast("list[object]", list(vars(found).values()))
+            return [
+                *named,
+                *(thing for each in named if not isinstance(each, ModuleType) for thing in _things(each)),
+            ]
         case Mapping():
             return list(cast("Mapping[object, object]", found).values())
         case list() | tuple() | set() | frozenset():

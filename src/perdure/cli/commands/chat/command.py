@@ -14,9 +14,9 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 from cyclopts import Parameter
 
@@ -37,6 +37,7 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen, console
 from perdure.cli.run import run
 from perdure.cli.usage import to_be_named
+from perdure.engines.registry import file_of
 from perdure.errors import Invalid, NotFound, PerdureError, RunFailed
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
@@ -108,19 +109,35 @@ def show_waiting(screen: Screen, thread: Thread, ticket: Ticket) -> None:
 
 def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced) -> object:
     """Ask for what goes with an edit or an answer, show it, and have it confirmed; raises `ValueError` if it is not."""
-    entry = terminal.ask_text("new arguments, as JSON: " if verdict == "edit" else "the result, as JSON: ")
+    asked = in_json(traced.asked)
+    prompt = "new arguments, NAME=VALUE or all as JSON: " if verdict == "edit" else "the result, as JSON: "
+    entry = terminal.ask_text(prompt)
+    text = entry.text.strip() if entry else ""
     try:
-        value: object = json.loads(entry.text if entry else "")
+        value = _changed(asked, text) if verdict == "edit" else None
+        value = json.loads(text) if value is None else value
     except ValueError as error:
         raise ValueError(f"this is not JSON: {error}; nothing was decided.") from error
     if verdict == "edit":
-        for line in diff_of(in_json(traced.asked), value):
+        for line in diff_of(asked, value):
             screen.cut("  ", line)
     else:
         show_json(screen, value)
     if terminal.ask_word(f"confirm or {_LATER}? ", ("confirm", _LATER)) != "confirm":
         raise ValueError("it was not confirmed; nothing was decided.")
     return value
+
+
+def _changed(asked: object, text: str) -> object:
+    """Return the arguments with those replaced that `text` names as NAME=VALUE; None if it does not."""
+    name, equals, value = text.partition("=")
+    if not equals or not isinstance(asked, dict) or name.strip() not in asked:
+        return None
+    try:
+        new: object = json.loads(value)
+    except ValueError:
+        new = value.strip()  # words need no quotes
+    return cast("dict[str, object]", asked) | {name.strip(): new}
 
 
 class Slash(NamedTuple):
@@ -394,17 +411,26 @@ def _kept(store: Store, name: str, found: DeclaredNames) -> Agent | None:
     return kept.agent(found.tools.values())
 
 
-def _no_partner(store: Store, name: str, found: DeclaredNames) -> NotFound:
-    """Return the error for an agent that neither the code nor the store defines."""
-    if name not in found.agents and name in store.agents():
+def _check_there(store: str, name: str, *, code: str | None, backend: str | None) -> None:
+    """Raise `NotFound` for an agent that nothing declares before a store is made for it."""
+    found = found_in(code) if code is not None else DeclaredNames()
+    file = file_of(store)
+    if backend is None and name not in found.agents and file is not None and not file.exists():
+        raise _no_partner(None, name, found)
+
+
+def _no_partner(store: Store | None, name: str, found: DeclaredNames) -> NotFound:
+    """Return the error for an agent that neither the code nor the store defines; None: there is no store."""
+    if store is not None and name not in found.agents and name in store.agents():
         return NotFound(
-            f"agent '{name}' is declared in code, which was not named; nothing was begun.",
+            f"agent '{name}' is declared in code, and none was named that has it; nothing was begun.",
             code="code_missing",
             advice=f"{what_to_type(name)} To talk to a model under that name, without its tools: `perdure chat {name} "
             "--to PROVIDER:MODEL`.",
             agent=name,
         )
-    known = [*found.agents, *agent_names(store), *(each.agent for each in declared_here())]
+    kept: Iterable[str] = () if store is None else agent_names(store)
+    known = [*found.agents, *kept, *(each.agent for each in declared_here())]
     hint = did_you_mean(name, known) if name not in known else f"{what_to_type(name)} "
     return NotFound(
         f"there is no agent '{name}' to talk to; nothing was begun. {hint}".rstrip(),
@@ -475,6 +501,7 @@ def chat(
     warnings.simplefilter(
         "ignore", UserWarning
     )  # they are for the author of the code, not for the person who chats
+    _check_there(everywhere.store, agent, code=code, backend=backend)
     with open_store(everywhere.store) as store:
         declared = partner(store, agent, code=code, backend=backend)
         found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+
+from rich.cells import cell_len
 
 from perdure.cli.output.display import words_of
 from perdure.cli.output.screen import Screen
@@ -23,6 +26,7 @@ from perdure.shapes.text import safe, shortened
 __all__ = ["Painter", "paint"]
 
 _LENGTH = 400
+_SPACES = re.compile(r"(\s+)")
 
 
 def paint(screen: Screen, events: Iterable[Happening]) -> Result:
@@ -48,6 +52,10 @@ class Painter:
         self._screen = screen
         self._writing = ""  # what is being written just now: text, thoughts, nothing
         self._streamed = False  # whether the words of the coming message are on the screen already
+        self._style = ""
+        self._word = ""  # what was written since the last space; it is not known yet whether it fits the line
+        self._space = ""  # before that word
+        self._column = 0
 
     def paint(self, event: Happening) -> None:
         """Show one event."""
@@ -94,10 +102,36 @@ class Painter:
             self._end()
             self._writing = what
         self._streamed = self._streamed or what == "text"
-        self._screen.write((safe(text), style))
+        self._style = style
+        words = safe(text)
+        self._screen.write(("".join(self._wrapped(words)) if self._screen.is_terminal else words, style))
+
+    def _wrapped(self, text: str) -> Iterator[str]:
+        """Yield what can be printed now: whole words, on a new line where they do not fit the old one."""
+        for part in _SPACES.split(text):
+            if not part or not part.isspace():
+                self._word += part
+                continue
+            yield from self._placed()
+            self._space += part
+            if "\n" in part:
+                yield self._space
+                self._space, self._column = "", cell_len(part.rpartition("\n")[2])
+
+    def _placed(self) -> Iterator[str]:
+        """Yield the word that has ended, after its space, or on a new line."""
+        if self._word:
+            length = cell_len(self._space + self._word)
+            if self._column and self._column + length > self._screen.width:
+                self._space, self._column, length = "\n", 0, cell_len(self._word)
+            yield self._space + self._word
+            self._column += length
+            self._space = self._word = ""
 
     def _end(self) -> None:
         """Close the line that is being written."""
         if self._writing:
+            self._screen.write(("".join(self._placed()), self._style))
             self._screen.gap()
             self._writing = ""
+            self._column, self._space = 0, ""
