@@ -17,6 +17,7 @@ from perdure.errors import Forgotten
 from perdure.history import reader
 from perdure.history.reader import eventful
 from perdure.history.space import Space
+from perdure.model.call import UNCLEAR
 from perdure.model.digest import Digest
 from perdure.model.event import (
     BackendSwitched,
@@ -40,6 +41,7 @@ __all__ = [
     "retrace",
     "spoken_in",
     "trace",
+    "unclear_in",
 ]
 
 _IMPORTS = "import:"  # the beginning of the run ids of imported conversations
@@ -54,6 +56,7 @@ class MessageRef(msgspec.Struct, frozen=True):
     place: tuple[int, int]  # depth of the commit, and which of its events it is
     is_earlier: bool = False  # before the last switch
     is_native: bool = False  # its calls are shown as call and result though it is earlier
+    unclear: tuple[str, ...] = ()  # the calls among its results whose outcome was unknown
 
     @property
     def told(self) -> bool:
@@ -148,7 +151,11 @@ class _BackwardReader:
             self._remember(event.context)
         place = step.place.depth, index
         spoken = MessageRef(
-            MessageAt(event, step.digest, step.commit), step.turn_number, place, self._telling
+            MessageAt(event, step.digest, step.commit),
+            step.turn_number,
+            place,
+            self._telling,
+            unclear=unclear_in(step) if event.role == "tool" else (),
         )
         if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
@@ -308,7 +315,16 @@ def spoken_in(
             place = step.place.depth, index
             said = MessageAt(event, step.digest, step.commit)
             native = is_earlier and event.role == "assistant" and is_native(event)
-            yield MessageRef(said, step.turn_number, place, is_earlier, native)
+            unclear = unclear_in(step) if event.role == "tool" else ()
+            yield MessageRef(said, step.turn_number, place, is_earlier, native, unclear)
+
+
+def unclear_in(step: Step) -> tuple[str, ...]:
+    """Return the calls that ended in a commit with an unknown outcome."""
+    events = step.changeset.events
+    return tuple(
+        [each.call for each in events if isinstance(each, ToolCallCompleted) and each.status in UNCLEAR]
+    )
 
 
 def backend_of_message(event: MessageAppended) -> str | None:

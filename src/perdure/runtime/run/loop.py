@@ -238,7 +238,7 @@ class LiveRun:
         self._check_cancel()
         draft = self._journal.draft("assistant_turn_committed")
         context, fits = self._model_input.context(self._active.model), True
-        if context is None:  # it has become too large
+        if context is None:  # it has become too large, or may be out of date
             rebuild = partial(self._model_input.rebuild, self._journal.head.commit)
             context, fits = await self._do(rebuild)
         if pending is not None:
@@ -541,7 +541,7 @@ class LiveRun:
         message = commit_round(self._round_context, pending_calls, draft, message_id=message_id)
         self._budget.count_children()
         if message is not None:
-            self._model_input.add(message)
+            self._model_input.add(message, records=[each.record for each in pending_calls if each.is_known])
 
     def _count(self, draft: CommitDraft, reply: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + reply.usage, reply.message.text
