@@ -175,6 +175,19 @@ def test_another_backend_is_told_that_nobody_knows(store: Store, bank: Bank) -> 
     assert list(thread.shown().plan.context.messages) == list(other.contexts[-1].messages)
 
 
+def test_who_asks_to_pay_again_is_told_who_said_that_it_was_done(store: Store, bank: Bank) -> None:
+    """The ticket names the person and the reason: the call is in this conversation."""
+    thread, _ = uncertain(store, bank)
+    thread.resolve(thread.calls()[0].id, "done", by="ann", why="bank shows it")
+    again = Script(use("pay", to="ann"))
+
+    thread = store.thread("rent", agent=Agent("clerk", backend=again, tools=[bank.pay]))
+    (ticket,) = thread.run("Pay again").approvals
+
+    assert ticket.action == "repeat"
+    assert ticket.message.endswith(", was done, as ann says: bank shows it")
+
+
 @pytest.mark.parametrize(
     "to", ["openai-chat:gpt-5.6", "anthropic:claude-sonnet-5-5", "gemini:gemini-2.5-pro"]
 )

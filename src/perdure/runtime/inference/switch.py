@@ -266,7 +266,7 @@ def reported(
     failpoints.hit("switch_checkpointed")
     view = agent_view(env, shape=asked.output)
     shown = shown_to(view, to, head.commit, checkpoint, before=name)
-    lost = compatibility.losses(shown, to)
+    lost = compatibility.losses(shown, to, inside=inside)
     left = () if inside else unfinished(space, head, ledger)
     checked = compatibility.check(shown, to, lost)
     items = (*checked, *server_items(before, going), *unfinished_items(left))
