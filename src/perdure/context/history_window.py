@@ -17,7 +17,6 @@ from perdure.errors import Forgotten
 from perdure.history import reader
 from perdure.history.reader import eventful
 from perdure.history.space import Space
-from perdure.model.call import UNCLEAR
 from perdure.model.digest import Digest
 from perdure.model.event import (
     BackendSwitched,
@@ -28,7 +27,7 @@ from perdure.model.event import (
 )
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe, decode_recipe
-from perdure.projections.transcript import MessageAt, Retractions
+from perdure.projections.transcript import MessageAt, Retractions, unclear_in
 
 __all__ = [
     "CHARACTERS_A_TOKEN",
@@ -41,7 +40,6 @@ __all__ = [
     "retrace",
     "spoken_in",
     "trace",
-    "unclear_in",
 ]
 
 _IMPORTS = "import:"  # the beginning of the run ids of imported conversations
@@ -155,7 +153,7 @@ class _BackwardReader:
             step.turn_number,
             place,
             self._telling,
-            unclear=unclear_in(step) if event.role == "tool" else (),
+            unclear=unclear_in(step.changeset) if event.role == "tool" else (),
         )
         if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
@@ -315,16 +313,8 @@ def spoken_in(
             place = step.place.depth, index
             said = MessageAt(event, step.digest, step.commit)
             native = is_earlier and event.role == "assistant" and is_native(event)
-            unclear = unclear_in(step) if event.role == "tool" else ()
+            unclear = unclear_in(step.changeset) if event.role == "tool" else ()
             yield MessageRef(said, step.turn_number, place, is_earlier, native, unclear)
-
-
-def unclear_in(step: Step) -> tuple[str, ...]:
-    """Return the calls that ended in a commit with an unknown outcome."""
-    events = step.changeset.events
-    return tuple(
-        [each.call for each in events if isinstance(each, ToolCallCompleted) and each.status in UNCLEAR]
-    )
 
 
 def backend_of_message(event: MessageAppended) -> str | None:

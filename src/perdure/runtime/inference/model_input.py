@@ -148,6 +148,7 @@ class ModelInputBuilder:
         self._recalled: Sequence[RecalledItem] = ()
         self.memory_root: Digest | None = None  # of the owner's memory that was searched; None: none was
         self._note: Message | None = None
+        self.unclear_calls: list[str] = []  # calls of the run that ended with an unknown outcome
         self._unwritten: list[Message] = []  # queued messages that were taken in and are not committed yet
 
     def read_conversation(
@@ -166,7 +167,9 @@ class ModelInputBuilder:
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
         self._prompt_state.add(message)
-        self._prompt_state.unsettled.update([each.id for each in records if each.state in UNCLEAR])
+        unclear = [each.id for each in records if each.state in UNCLEAR]
+        self._prompt_state.unsettled.update(unclear)
+        self.unclear_calls += unclear
         if not written:
             self._unwritten.append(message)
 

@@ -231,8 +231,7 @@ class LiveRun:
             await self._do(self._finisher.count_heard)
         elif not is_first:  # no message can be queued for a run that has just begun
             messages, heard = await self._do(self._hear)
-            ids = self._env.space.ids
-            refused = await refused_input(self._guards, messages, ids) if messages else None
+            refused = await refused_input(self._guards, messages, self._env.space.ids) if messages else None
             if refused is not None:
                 return [], await self._end_refused(refused[0], heard, refused[1:])
         self._check_cancel()
@@ -643,6 +642,7 @@ class LiveRun:
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
+            unclear_calls=tuple(self._model_input.unclear_calls),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

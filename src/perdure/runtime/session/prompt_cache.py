@@ -15,7 +15,7 @@ from threading import Lock
 from perdure.context.assemble import Framed, Setting, body_of, context_in
 from perdure.context.budget import is_small, size_of, weigh_frame
 from perdure.context.builder import BuiltContext
-from perdure.context.history_window import HistoryWindow, unclear_in
+from perdure.context.history_window import HistoryWindow
 from perdure.context.render.conversation import Conversation, has_short_results
 from perdure.context.render.notes import as_shown
 from perdure.engines.contract import Step
@@ -220,7 +220,9 @@ class PromptCache:
             if new is not None and not any(map(_begins_anew, new)):
                 for message in _said(space, new):
                     kept.add(message)
-                kept.unsettled.update([call for step in new for call in unclear_in(step)])
+                kept.unsettled.update(
+                    [call for step in new for call in projection.unclear_in(step.changeset)]
+                )
                 kept.at = at
                 return kept
         return None

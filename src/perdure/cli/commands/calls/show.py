@@ -45,9 +45,10 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         if call.state in UNCLEAR:
             screen.gap()
             place = (self.thread, call.id)
-            screen.suggest("Ask its tool: ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
-            screen.suggest("Or say it:    ", "calls", "resolve", *place, "done", "--why", "TEXT")
-            screen.say(("              not_done, if it was not done", "quiet"))
+            screen.suggest("Say it: ", "calls", "resolve", *place, "done", "--why", "TEXT")
+            screen.say(("        not_done, if it was not done", "quiet"))
+            screen.say(("Or ask its tool, if that has a reconcile hook:", "quiet"))
+            screen.suggest("        ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
 
 
 def is_settled_later(found: CallDetail) -> bool:
