@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import perdure
-from perdure import Agent, Call, Outcome, Policy, Store, Thread
+from perdure import Agent, Call, ContextLimits, Outcome, Policy, Store, Thread
 from perdure.testing import Script, say, use
 
 B = "script:other"
@@ -186,6 +186,26 @@ def test_who_asks_to_pay_again_is_told_who_said_that_it_was_done(store: Store, b
 
     assert ticket.action == "repeat"
     assert ticket.message.endswith(", was done, as ann says: bank shows it")
+
+
+def test_a_note_of_an_older_call_is_written_again_once_it_is_settled(store: Store, bank: Bank) -> None:
+    """Its turn is not shown any more; before that, which is the control, the note says that nobody knows."""
+    first = Script(use("pay", to="ann"), *[say(f"{number}.") for number in range(4)])
+    other = Script(say("x"), say("y"), backend=B)
+    limits, policy = ContextLimits(turns=2), Policy(unfinished="approve")
+    agent = Agent("clerk", backend=first, tools=[bank.pay], context=limits, policy=policy)
+    thread = store.thread("rent", agent=agent)
+    for text in ("Pay", "1", "2", "3"):
+        thread.run(text)
+    thread.switch(other, approved_by="me")
+    thread.run("4")
+    assert "Its outcome: needs_human (financial): do not repeat it." in other.contexts[-1].messages[0].text
+
+    thread.resolve(thread.calls()[0].id, "done", by="me")
+    thread.run("5")
+
+    assert "It is done (financial): do not repeat it." in other.contexts[-1].messages[0].text
+    assert list(thread.shown().plan.context.messages) == list(other.contexts[-1].messages)
 
 
 @pytest.mark.parametrize(
