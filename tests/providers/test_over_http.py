@@ -179,12 +179,14 @@ def test_silence_is_given_up(vendor: Vendor) -> None:
 
 @each_vendor
 def test_a_backend_that_is_not_there_is_unavailable(vendor: Vendor) -> None:
-    """The connection is refused."""
+    """The connection is refused, and the error names the address that was tried."""
     with playing(vendor.streamed()) as place:
         pass
 
-    with raises(BackendUnavailable, "backend_unreachable"):
+    with raises(BackendUnavailable, "backend_unreachable") as refused:
         ask(vendor.at(place, retries=0))
+
+    assert str(refused.value.facts["server"]).startswith(place.url)
 
 
 @each_vendor

@@ -112,6 +112,18 @@ def test_a_call_is_shown_with_the_way_that_it_took(house: Shell) -> None:
     assert told["call"]["effect"] == "financial"
 
 
+def test_a_call_that_its_hook_settled_says_so(house: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked the hook, what it said, and since when the model is shown that."""
+    call = unclear(house)
+    monkeypatch.setattr(paying, "ANSWERS", ["done"])
+    house.ok("calls", "reconcile", "house", call, "--code", CODE, "--by", "ann")
+
+    shown = house.ok("calls", "show", "house", call).out
+
+    assert "by ann  its hook says that it was done" in shown
+    assert "what the model is shown since it was settled" in shown
+
+
 @pytest.mark.parametrize(
     "raw",
     [

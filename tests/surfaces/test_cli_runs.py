@@ -419,7 +419,48 @@ def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
     (call,) = told["calls"]
     assert (call["thread"], call["tool"], call["state"]) == ("bread", "pay", "started")
     assert call["run"] == told["runs"][0]["id"]
-    assert "pay: under way" in bread.ok("runs").out
+    assert "pay: was under way" in bread.ok("runs").out
+
+
+def test_a_run_that_was_undone_while_it_waited_says_how_to_end_it(house: Shell) -> None:
+    """Nobody can decide its call any more; before the undo, which is the control, it waits."""
+    assert "Undone" not in house.ok("runs").out
+    run = run_of(house)
+    house.ok("threads", "undo", "house")
+
+    shown, told = house.ok("runs").out, house.ok("runs", "--json").json
+
+    assert f"perdure runs cancel house {run}" in " ".join(shown.split())
+    assert [each["undone"] for each in told["calls"] if each["state"] == "awaiting_approval"] == [True]
+    assert "waits for a decision" not in shown
+    house.ok("runs", "cancel", "house", run)
+    assert "Undone" not in house.ok("runs").out
+
+
+@pytest.mark.parametrize(("answer", "named"), [("dont_know", True), ("done", False)])
+def test_a_resumed_run_names_its_call_of_unknown_outcome(
+    bread: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, named: bool
+) -> None:
+    """The run succeeds all the same, so this is where somebody learns of it; a call that was done is not named."""
+    monkeypatch.setattr(paying, "ANSWERS", [answer])
+
+    shown = bread.ok("runs", "resume", "bread", "--code", CODE).out
+
+    assert ("1 call of this run has an unknown outcome: perdure calls show bread" in shown) is named
+
+
+def test_the_log_says_that_an_unknown_outcome_was_settled_later(
+    bread: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the words that the model was shown then; before that, nothing is said."""
+    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
+    bread.ok("runs", "resume", "bread", "--code", CODE)
+    before = bread.ok("threads", "log", "bread").out
+    (call,) = bread.ok("calls", "--json").json["calls"]
+    bread.ok("calls", "resolve", "bread", call["id"], "not_done", "--why", "no trace")
+
+    assert "settled later" not in before
+    assert "← error (settled later: not_done) Error: the outcome" in bread.ok("threads", "log", "bread").out
 
 
 def test_an_unknown_outcome_is_told_wherever_one_looks_for_trouble(house: Shell) -> None:

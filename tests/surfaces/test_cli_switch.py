@@ -334,6 +334,20 @@ def test_the_check_names_the_server_that_is_left(private: Shell) -> None:
     )
 
 
+def test_the_server_that_the_history_knows_under_the_name_is_advised_first(private: Shell) -> None:
+    """Neither the server that the thread is on nor the vendor's is where it came from."""
+    other = "https://claude.example.com"
+    private.ok("threads", "switch", "private", "--to", B, "--base-url", other)
+
+    ended = private("threads", "switch", "private", "--to", A)
+
+    told = " ".join(ended.err.split())
+    assert ended.code == 5
+    assert f"Before, {A} was at {PROXY}." in told
+    options = [told.index(f"add --base-url {each}") for each in (PROXY, other, VENDOR)]
+    assert options == sorted(options)
+
+
 def test_a_name_takes_a_conversation_from_one_vendor_to_another(shell: Shell) -> None:
     """Control: both names say where it goes, and nothing more is asked."""
     with perdure.open(shell.store) as store:

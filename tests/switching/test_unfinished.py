@@ -202,6 +202,15 @@ def test_what_is_rendered_and_exported_of_a_call_under_way_says_that_it_may_have
     assert not any("has not been carried out yet" in each for each in seen)
 
 
+def test_between_turns_nothing_is_said_to_be_put_in(store: Store, world: Counting) -> None:
+    """The next request ends with an input; the check listed a 'Continue.' that it never has."""
+    thread = store.thread("rent", agent=payer(world.tool(), use("pay", to="ann"), say("Paid.")))
+    thread.run("Pay")
+
+    assert not [each for each in thread.check_switch(B).losses if each.kind == "repaired"]
+    assert "Continue." in str(thread.render(B).body)  # control: a request without an input
+
+
 def test_what_is_rendered_of_a_call_that_waits_says_so(store: Store, world: Counting) -> None:
     """Control: nothing of it has happened."""
     thread = store.thread("rent", agent=payer(world.tool(ask=True), use("pay", to="ann"), say("Paid.")))

@@ -125,7 +125,7 @@ COMMANDS: Mapping[str, str] = {
         "<threads switch THREAD --to {backend} --base-url {address}>; an interrupted run has to be ended first, with "
         "<runs cancel THREAD>."
     ),
-    "server_not_named": "To stay on that server, add {stay}. To go to the other one, add {leave}.",
+    "server_not_named": "{back}To stay on that server, add {stay}. To go to the other one, add {leave}.",
     "store_not_found": "Create one with <init>, or name another with --store or $PERDURE_STORE.",
     "switch_blocked": (
         "Choose another backend, or let the agent's policy pass {topics}: with spec.policy in the file of "

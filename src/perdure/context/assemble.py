@@ -150,6 +150,7 @@ def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
         stored=dict(drawn.cuts.stored),
         whole=dict(drawn.cuts.whole),
         short=dict(drawn.cuts.short),
+        unclear=dict(drawn.unclear),
         earlier=drawn.earlier,
     )
 
@@ -168,7 +169,10 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Bu
     note = decode_message(space.body(recipe.note)) if recipe.note is not None else None
     shown = [*older, *found.spoken]
     cuts = cuts_in(recipe)
-    laid = lay(MessageTexts(space), shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
+    words = MessageTexts(
+        space, lambda each: {call: recipe.unclear[call] for call in each.unclear if call in recipe.unclear}
+    )
+    laid = lay(words, shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
     for each in shown:
         if each.id not in laid.spans:
             raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")
@@ -188,6 +192,7 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Bu
         note=note,
         checkpoint_digest=recipe.checkpoint,
         switched=recipe.switched,
+        unclear=recipe.unclear,
         earlier=recipe.earlier,
         spans=laid.spans,
         history=laid.history,

@@ -19,6 +19,7 @@ gets a context without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -35,6 +36,7 @@ from perdure.context.render.conversation import (
     CutText,
     Laid,
     MessageTexts,
+    Outcomes,
     cut_texts,
     cuts_in,
     has_short_results,
@@ -43,14 +45,16 @@ from perdure.context.render.conversation import (
 )
 from perdure.context.render.notes import DETAILS, SYSTEM, Detail, RecalledItem, lead_note, turn_note
 from perdure.context.required_messages import Needed, by_id
+from perdure.errors import Forgotten
 from perdure.history.space import Space
+from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from perdure.model.context import ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, decode_message
-from perdure.model.recipe import Frame
+from perdure.model.recipe import Frame, Recipe
 from perdure.providers.contract import Loss, Rendered
 from perdure.providers.tokens import Weight
 from perdure.providers.wire.fields.unsent import unsent
@@ -133,6 +137,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     # True for a backend whose earlier calls are shown as call and result.
     is_native: Callable[[str | None], bool] = lambda _: False
     harmless: frozenset[str] = frozenset()  # tools that make no external write
+    # From a call whose outcome was unknown to its record, if it is settled now.
+    settled: Callable[[str], CallRecord | None] = lambda _: None
     task: Mapping[str, Json] = {}
     recalled: Sequence[RecalledItem] = ()
 
@@ -155,6 +161,7 @@ class BuiltContext(msgspec.Struct, kw_only=True):
     checkpoint: Checkpoint | None = None
     checkpoint_digest: Digest | None = None
     switched: Digest | None = None
+    unclear: Outcomes = {}  # of the calls that are shown
     earlier: int = 0
     left_out: int = 0  # recent turns that did not fit
     omitted: tuple[Message, ...] = ()  # messages of the last turn that did not fit
@@ -246,7 +253,7 @@ class _ContextBuilder:
     def __init__(self, space: Space, at: Digest | None, ask: ContextRequest, found: HistoryWindow) -> None:
         self._space, self._at, self._ask, self._found = space, at, ask, found
         self._budget = ask.budget
-        self._words = MessageTexts(space)
+        self._words = MessageTexts(space, self._outcomes)
         self._note = fitting_note(ask.budget, ask.task, ask.recalled)
         self._outside: Weight | None = None
         self._line = None
@@ -282,6 +289,8 @@ class _ContextBuilder:
     def _carried(self) -> BuiltContext | None:
         recipe, found = self._found.recipe, self._found
         assert recipe is not None
+        if recipe.lead is not None and self._is_outdated(recipe):
+            return None
         lead = decode_message(self._space.body(recipe.lead)) if recipe.lead is not None else None
         older = tuple(by_id(self._line, recipe.older)) if self._line and recipe.older else ()
         shown = [*older, *found.spoken]
@@ -295,6 +304,9 @@ class _ContextBuilder:
         drawn.first, drawn.older, drawn.cuts = recipe.first, older, cuts
         drawn.lead, drawn.lead_digest = lead, recipe.lead
         drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier
+        in_results = {call for each in shown for call in each.unclear}
+        in_lead = [call for call in _left(recipe.unclear) if call not in in_results]
+        drawn.unclear = {**dict.fromkeys(in_lead), **drawn.unclear}
         if older:
             drawn.needed = (Needed(older, "shown since it was needed"),)
         return drawn
@@ -363,6 +375,7 @@ class _ContextBuilder:
         drawn.cuts = chosen.cuts.used(drawn.said)
         if lead is not None:
             drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
+            drawn.unclear = {**_unclear_of(checkpoint), **drawn.unclear}
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn
 
@@ -407,9 +420,13 @@ class _ContextBuilder:
 
     def _checkpoint(self) -> tuple[Checkpoint, Digest]:
         switch = self._found.switch
-        if switch is not None and switch.checkpoint is not None:
-            return decode_checkpoint(self._space.body(switch.checkpoint)), switch.checkpoint
-        return self._derived()
+        if switch is None or switch.checkpoint is None:
+            return self._derived()
+        stored = decode_checkpoint(self._space.body(switch.checkpoint))
+        if not any(self._ask.settled(call) for call in _unclear_of(stored)):
+            return stored, switch.checkpoint
+        derived = msgspec.structs.replace(self._derived()[0], from_backend=stored.from_backend)
+        return derived, digest_of(Kind.CHECKPOINT, encode_checkpoint(derived))
 
     def _derived(self) -> tuple[Checkpoint, Digest]:
         if self._new_checkpoint is None:
@@ -565,9 +582,39 @@ class _ContextBuilder:
             shown=shown,
             note=self._note,
             switched=self._found.switched,
+            unclear={call: one for each in shown for call, one in self._words.outcomes(each).items()},
             spans=laid.spans,
             history=laid.history,
         )
+
+    # ---- calls whose outcome was unknown
+
+    def _outcomes(self, each: MessageRef) -> Outcomes:
+        """Return what is known now of the unclear calls of a message; a result that was forgotten is left out."""
+        found: dict[str, Digest | None] = {}
+        for call in each.unclear:
+            record = self._ask.settled(call)
+            if record is None:
+                found[call] = None
+            elif record.preview is not None and record.result_label in ("", each.id):
+                with suppress(Forgotten):
+                    self._space.body(record.preview)
+                    found[call] = record.preview
+        return found
+
+    def _is_outdated(self, recipe: Recipe) -> bool:
+        """True if a call was settled since of which the leading note says that its outcome is unknown."""
+        return any(self._ask.settled(call) for call in _left(recipe.unclear))
+
+
+def _left(outcomes: Outcomes) -> list[str]:
+    """Return the calls whose outcome is still unknown."""
+    return [call for call, settled in outcomes.items() if settled is None]
+
+
+def _unclear_of(checkpoint: Checkpoint) -> Outcomes:
+    """Return the calls of a checkpoint whose outcome was unknown."""
+    return {each.call: None for each in checkpoint.calls if each.state in UNCLEAR and each.outcome is None}
 
 
 def _introduction(checkpoint: Checkpoint, reason: Reason, turn: int, *, is_all: bool) -> str:

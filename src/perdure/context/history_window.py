@@ -27,7 +27,7 @@ from perdure.model.event import (
 )
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe, decode_recipe
-from perdure.projections.transcript import MessageAt, Retractions
+from perdure.projections.transcript import MessageAt, Retractions, unclear_in
 
 __all__ = [
     "CHARACTERS_A_TOKEN",
@@ -54,6 +54,7 @@ class MessageRef(msgspec.Struct, frozen=True):
     place: tuple[int, int]  # depth of the commit, and which of its events it is
     is_earlier: bool = False  # before the last switch
     is_native: bool = False  # its calls are shown as call and result though it is earlier
+    unclear: tuple[str, ...] = ()  # the calls among its results whose outcome was unknown
 
     @property
     def told(self) -> bool:
@@ -148,7 +149,11 @@ class _BackwardReader:
             self._remember(event.context)
         place = step.place.depth, index
         spoken = MessageRef(
-            MessageAt(event, step.digest, step.commit), step.turn_number, place, self._telling
+            MessageAt(event, step.digest, step.commit),
+            step.turn_number,
+            place,
+            self._telling,
+            unclear=unclear_in(step.changeset) if event.role == "tool" else (),
         )
         if self._later is not None and self._later.is_earlier and begins(self._later, spoken):
             self._exchanges += 1
@@ -308,7 +313,8 @@ def spoken_in(
             place = step.place.depth, index
             said = MessageAt(event, step.digest, step.commit)
             native = is_earlier and event.role == "assistant" and is_native(event)
-            yield MessageRef(said, step.turn_number, place, is_earlier, native)
+            unclear = unclear_in(step.changeset) if event.role == "tool" else ()
+            yield MessageRef(said, step.turn_number, place, is_earlier, native, unclear)
 
 
 def backend_of_message(event: MessageAppended) -> str | None:

@@ -24,7 +24,7 @@ from perdure.ledger import calls, tickets
 from perdure.ledger.calls import CALL
 from perdure.ledger.results import shown
 from perdure.ledger.tickets import TICKET
-from perdure.model.call import CallRecord, CallState
+from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.digest import Digest
 from perdure.model.message import ToolResult
 from perdure.model.names import id_meant
@@ -34,6 +34,7 @@ from perdure.projections.calls import Book, Transition, decode_transition
 __all__ = ["Passed", "Traced", "trace", "unclear"]
 
 _SPAN = 16  # entries: of a round or two
+_FOUND, _LATE = "its hook says that it was done", "its result came late"
 
 _records = msgspec.json.Decoder(CallRecord)
 
@@ -108,11 +109,21 @@ def _passed(space: Space, record: CallRecord) -> list[Passed]:
         step = decode_transition(entry.body)
         if step.call != record.id:
             continue
+        before = book.calls[record.id].state if record.id in book.calls else None
         book.take(step)
-        found.append(_passing(step))
+        passing = _passing(step)
+        if passing.why is None and record.origin != "child" and _is_found(step, before):
+            why = _LATE if step.set.get("late") else _FOUND
+            passing = msgspec.structs.replace(passing, why=why)
+        found.append(passing)
         if book.calls[record.id] == record:
             break
     return found
+
+
+def _is_found(step: Transition, before: CallState | None) -> bool:
+    """True if an unknown call became known by its tool and not by a person."""
+    return step.to == "succeeded" and (before in UNCLEAR or not UNCLEAR.isdisjoint(step.via))
 
 
 def _passing(step: Transition) -> Passed:

@@ -77,6 +77,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     whole: dict[str, str] = {}  # by call: the artifact shown instead of a result that is stored short
     short: dict[str, int] = {}  # by call: the characters of a result shown as short as it is stored
     open: dict[str, str] = {}  # calls without a result, and the sentence shown for each
+    # By call with an unknown outcome: a body, the result that settled it later; None: it was still unknown.
+    unclear: dict[str, Digest | None] = {}
     earlier: int = 0  # messages of a model that were not shown as they were written
 
 
@@ -124,4 +126,4 @@ def decode_frame(body: bytes) -> Frame:
 def needs(recipe: Recipe) -> Iterator[Digest]:
     """Yield the digests that a recipe names and its space must hold."""
     yield recipe.frame
-    yield from (each for each in (recipe.lead, recipe.note) if each is not None)
+    yield from (each for each in (recipe.lead, recipe.note, *recipe.unclear.values()) if each is not None)

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from perdure.errors import Forgotten
+from perdure.model.call import UNCLEAR
 from perdure.model.commit import Changeset, Commit, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import (
@@ -44,6 +45,7 @@ __all__ = [
     "said",
     "said_at_end",
     "turn",
+    "unclear_in",
 ]
 
 TurnKind: TypeAlias = Literal["message", "switch", "hand-off", "merge", "pick", "call", "edit", "resumed"]
@@ -299,3 +301,11 @@ def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry])
             return changeset.run_meta.backend
     named = [f"{entry.provider}:{entry.model}" for entry in spoken if entry.provider and entry.model]
     return named[-1] if named else None
+
+
+def unclear_in(changeset: Changeset) -> tuple[str, ...]:
+    """Return the calls that ended in a commit with an unknown outcome."""
+    events = changeset.events
+    return tuple(
+        [each.call for each in events if isinstance(each, ToolCallCompleted) and each.status in UNCLEAR]
+    )

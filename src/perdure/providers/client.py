@@ -262,7 +262,7 @@ class Speaker:
         Raises one of the errors in `transport.errors` if it fails.
         """
         await load_sdk(self._target.api)
-        request = replace(self.request(context), address=self._address())
+        request = replace(self.request(context), address=self._address(), server=self.server)
         if context.pending is not None:
             request = replace(request, pending=context.pending, stream=False)
         attempt = 0

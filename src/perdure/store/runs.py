@@ -314,6 +314,7 @@ class Runs(Line, ABC):
     ) -> CallRecord:
         """State the outcome of a call whose outcome is unknown; `value` is its result, if it was done.
 
+        From its next step on, a model is shown the statement in place of the error.
         The same statement again changes nothing.  `by` is the person who states it; from the effect `financial` up it
         is required, else `Invalid` is raised.  Raises `Conflict` if the outcome is known.
         """

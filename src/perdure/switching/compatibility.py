@@ -14,7 +14,7 @@ import msgspec
 from perdure.context.render.conversation import CutText
 from perdure.context.render.media import PREFIX, lost
 from perdure.model.context import Context, ToolSpec
-from perdure.model.message import Block, File, Image, Message, ReasoningSummary
+from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.providers import registry
 from perdure.providers.capabilities import Capability, Level, least
 from perdure.providers.contract import Loss
@@ -42,6 +42,8 @@ _CUTS_SHOWN = 8  # cuts that have a line of their own
 _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypted_content", "redacted")
 # The names, in losses, of reasoning that a request leaves out.
 _THOUGHTS = frozenset({"reasoning", "encrypted reasoning", "redacted reasoning", "thought signature"})
+
+_INPUT = Message("user", (Text("-"),))  # takes the place of the next one, which nobody knows
 
 # Options that have items of their own, or do not concern the answer.
 _GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})
@@ -97,8 +99,11 @@ def sealed(shown: ShownToTarget, to: BackendProfile) -> bool:
     return any(word in each for each in metadata for word in _SEALED)
 
 
-def losses(shown: ShownToTarget, to: BackendProfile) -> tuple[Loss, ...]:
-    """Return what the next request could not represent unchanged; for an unknown format, what is named in words."""
+def losses(shown: ShownToTarget, to: BackendProfile, *, inside: bool = False) -> tuple[Loss, ...]:
+    """Return what the next request could not represent unchanged; for an unknown format, what is named in words.
+
+    `inside` a run the conversation goes on as it is; otherwise the next request has an input.
+    """
     named = (*lost(shown.history, to.unseen), *shown.lost)
     is_streamed = (
         "stream" in shown.context.options
@@ -106,7 +111,10 @@ def losses(shown: ShownToTarget, to: BackendProfile) -> tuple[Loss, ...]:
     if to.target is None:
         return named
     options = request_options(dict(shown.context.options))
-    asked = msgspec.structs.replace(shown.context, options=options)
+    messages = shown.context.messages
+    if not inside and (not messages or messages[-1].role == "assistant"):
+        messages = (*messages, _INPUT)
+    asked = msgspec.structs.replace(shown.context, messages=messages, options=options)
     adapter = registry.adapter(to.target.api)
     rendered = adapter.render(asked, model=to.target.model, provider=to.target.provider)
     return (*named, *(loss for loss in rendered.losses if is_streamed or loss.where != "options.stream"))

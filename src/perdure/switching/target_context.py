@@ -21,6 +21,7 @@ from perdure.errors import Invalid, NotFound
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, snapshot
+from perdure.model.call import SETTLED, CallRecord
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.context import ToolSpec
 from perdure.model.digest import Digest
@@ -87,6 +88,10 @@ def context_request(
         found = calls.find(space, call)
         return found.record.result or found.record.evidence if found is not None else None
 
+    def settled(call: str) -> CallRecord | None:
+        found = calls.find(space, call)
+        return found.record if found is not None and found.record.state in SETTLED else None
+
     return ContextRequest(
         frame=frame,
         budget=budget,
@@ -97,6 +102,7 @@ def context_request(
         fresh=fresh,
         is_native=is_native,
         harmless=view.harmless,
+        settled=settled,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
+from types import MappingProxyType
 from typing import Any, cast
 
 from perdure.cli.output.formatting import count
@@ -36,13 +37,20 @@ def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
             yield f"{line[0]} {line[1:]}", {"-": "removed", "+": "added"}.get(line[0], "quiet")
 
 
-def show_message(screen: Screen, message: MessageShape, *, whole: bool, indent: int = 2) -> None:
-    """Print who said what, on one line or as a whole."""
+def show_message(
+    screen: Screen,
+    message: MessageShape,
+    *,
+    whole: bool,
+    indent: int = 2,
+    settled: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Print who said what, on one line or as a whole; `settled` has the outcomes of calls that were settled later."""
     role = message.role
     if message.forgotten is not None:
         said: Part = (f"forgotten: {message.forgotten}", "quiet")
     else:
-        said = words_of(message.message or {})
+        said = words_of(message.message or {}, settled)
     if whole:
         screen.say(" " * indent, (role, role))
         screen.wrap(said, indent=indent + 2)
@@ -61,13 +69,15 @@ def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, i
         screen.say(" " * indent, (f"… and {count(len(changed) - len(shown), 'path')} more", "quiet"))
 
 
-def words_of(message: dict[str, Any]) -> str:
+def words_of(message: dict[str, Any], settled: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a message of the documents' shape as text: its words, and what else it holds by name."""
     parts = [_block(block) for block in message.get("content", ())]
     parts += [f"→ {call['name']}({_text(call['args'])})" for call in message.get("toolCalls", ())]
     for result in message.get("toolResults", ()):
         words = " ".join(_block(block) for block in result.get("content", ()))
-        parts.append(f"← {result['status']} {words}".rstrip())
+        later = settled.get(result.get("callId", ""))
+        mark = f" (settled later: {later})" if later else ""
+        parts.append(f"← {result['status']}{mark} {words}".rstrip())
     return "\n".join(part for part in parts if part) or "(nothing)"
 
 

@@ -71,6 +71,7 @@ class CallSummary(msgspec.Struct, frozen=True):
     known: CallFacts
     result: ToolResult | None = None
     words: str = ""  # the text about it while there is no result
+    is_unclear: bool = False  # nobody knows yet whether it was done: its result says so
 
 
 def in_sentences(told: Sequence[CallSummary]) -> Message:
@@ -136,7 +137,7 @@ def _success(told: CallSummary, result: ToolResult) -> list[str]:
     if result.status == "success":
         return ["It succeeded.", *(["Already done: do not repeat it."] if writes else [])]
     return [
-        "It did not succeed.",
+        "It is not known whether it was done." if told.is_unclear else "It did not succeed.",
         *(["Do not simply repeat it: see what the result says."] if writes else []),
     ]
 

@@ -17,7 +17,7 @@ of the step and the check of a switch name it with its sizes.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal, TypeAlias, cast, overload
 
@@ -30,6 +30,7 @@ from perdure.errors import Forgotten, NotFound
 from perdure.history import artifacts
 from perdure.history.space import Space
 from perdure.model.artifact import parse_reference
+from perdure.model.digest import Digest
 from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.recipe import Recipe
 from perdure.providers.contract import Loss
@@ -44,6 +45,7 @@ __all__ = [
     "Cuts",
     "Laid",
     "MessageTexts",
+    "Outcomes",
     "Messages",
     "cut_texts",
     "cuts_in",
@@ -364,7 +366,17 @@ class Messages(Sequence[Message]):
 class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
-    __slots__ = ("_chunks", "_harmless", "_open", "_places", "_tail", "_told", "harmless", "spoken")
+    __slots__ = (
+        "_chunks",
+        "_harmless",
+        "_open",
+        "_places",
+        "_tail",
+        "_told",
+        "harmless",
+        "spoken",
+        "unclear",
+    )
 
     def __init__(self, harmless: Collection[str] = ()) -> None:
         """Begin with no message; `harmless` are tools that make no external write.
@@ -381,6 +393,7 @@ class Conversation:
             int, tuple[CallSummary, ...]
         ] = {}  # by the place of a note: the calls that it describes
         self.spoken = 0  # the number of messages of the assistant
+        self.unclear: set[str] = set()  # calls with a result that leaves their outcome unknown
 
     def __len__(self) -> int:
         """The number of messages."""
@@ -502,6 +515,7 @@ class Conversation:
             told[index].known,
             None if is_open else result,
             _words(result) if is_open else "",
+            result.call_id in self.unclear,
         )
         self._told[at] = (*told[:index], new, *told[index + 1 :])
         return in_sentences(self._told[at])
@@ -512,14 +526,22 @@ def _words(result: ToolResult) -> str:
 
 
 _LAYOUT_CHUNK = 200  # messages that are read at a time
+NO_OUTCOMES: Mapping[str, Digest | None] = {}
+
+
+Outcomes: TypeAlias = Mapping[str, Digest | None]
+"""By call whose outcome was unknown: the body of the result that settled it since; None: it is still unknown."""
 
 
 class MessageTexts:
-    """Reads the messages of a timeline, each once."""
+    """Reads the messages of a timeline, each once, with the results that settled their calls since."""
 
-    def __init__(self, space: Space) -> None:
-        """Read from that space."""
-        self._space = space
+    def __init__(
+        self, space: Space, outcomes: Callable[[MessageRef], Outcomes] = lambda _: NO_OUTCOMES
+    ) -> None:
+        """Read from that space; `outcomes` says what is known now of the unclear calls of a message."""
+        self._space, self._find_outcomes = space, outcomes
+        self._outcomes: dict[str, Outcomes] = {}  # by message
         self._read: dict[str, Message | None] = {}
         self._texts: dict[str, str | None] = {}  # of artifacts
 
@@ -531,8 +553,26 @@ class MessageTexts:
             found = messages_of(self._space, part)
             for each in part:
                 message = found.get(each.id)
+                if message is not None and each.unclear:
+                    message = self._settled(each, message)
                 self._read[each.id] = None if message is None else as_shown(self._space, message)
         return [self._read[each.id] for each in spoken]
+
+    def outcomes(self, each: MessageRef) -> Outcomes:
+        """Return what is known of the unclear calls of a message."""
+        return self._outcomes.get(each.id, NO_OUTCOMES)
+
+    def _settled(self, each: MessageRef, message: Message) -> Message:
+        """Replace the results of calls that were settled since."""
+        outcomes = self._outcomes[each.id] = self._find_outcomes(each)
+        results: list[ToolResult] = []
+        for result in message.tool_results:
+            settled = outcomes.get(result.call_id)
+            if settled is not None:
+                later = _result.decode(self._space.body(settled))
+                result = ToolResult(result.call_id, later.status, later.content)
+            results.append(result)
+        return msgspec.structs.replace(message, tool_results=tuple(results))
 
     def expanded(self, message: Message, whole: Mapping[str, str]) -> Message:
         """Replace shortened results by the whole text of their artifacts, which are given by call."""
@@ -574,6 +614,7 @@ def _body_text(body: bytes) -> str:
 
 
 _block_lists = msgspec.json.Decoder(list[Block])
+_result = msgspec.json.Decoder(ToolResult)
 
 
 class Laid(msgspec.Struct, frozen=True):
@@ -608,6 +649,9 @@ def lay(
         start = len(conversation)
         whole = words.expanded(message, cuts.whole) if cuts.whole and message.tool_results else message
         shown = cuts.apply(each.id, whole, told=each.told)
+        if each.unclear:
+            left = [call for call, settled in words.outcomes(each).items() if settled is None]
+            conversation.unclear.update(left)
         conversation.add(shown, told=(known or {}) if each.told else None)
         spans[each.id] = (start, len(conversation))
     return Laid(conversation, spans, tuple(history))

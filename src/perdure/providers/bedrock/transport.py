@@ -113,7 +113,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
             backend=request.backend,
         ) from error
     except (errors.BotoCoreError, urllib3.exceptions.HTTPError) as error:
-        raise unreached(request.backend, error, begun=begun) from error
+        raise unreached(request.backend, error, begun=begun, server=request.server) from error
 
 
 async def _answer(request: Request) -> AsyncGenerator[bytes]:

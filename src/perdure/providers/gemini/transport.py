@@ -168,7 +168,7 @@ def _translated(request: Request, error: Exception, *, begun: bool, secret: obje
         return refused
     status = getattr(error, "code", None)
     if not isinstance(status, int):
-        return unreached(request.backend, error, begun=begun, secret=secret)
+        return unreached(request.backend, error, begun=begun, server=request.server, secret=secret)
     details: Any = getattr(error, "details", None)
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or cast("dict[str, Any]", {})
     wait = retry_after(headers)

@@ -88,7 +88,7 @@ def _translated(request: Request, error: Exception, *, begun: bool, secret: obje
         return refused
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
-        return unreached(request.backend, error, begun=begun, secret=secret)
+        return unreached(request.backend, error, begun=begun, server=request.server, secret=secret)
     body: Any = getattr(error, "body", None)
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     wait = None if headers is None else retry_after(headers)

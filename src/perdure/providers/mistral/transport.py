@@ -118,7 +118,7 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
         return refused
     status, secret = getattr(error, "status_code", None), _key_of(request)
     if not isinstance(status, int):
-        return unreached(request.backend, error, begun=begun, secret=secret)
+        return unreached(request.backend, error, begun=begun, server=request.server, secret=secret)
     if status < 400:
         return Invalid(
             f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",

@@ -26,6 +26,7 @@ class Request:
     pending: str | None = None  # fetch the answer of this id from the server; None: send a new request
     base_url: str | None = None  # None: the vendor's own
     address: str | None = None  # the only server that the conversation may go to; None: not checked
+    server: str | None = None  # the same as it is recorded and named in errors; None: not known
     client: Any = field(default=None, repr=False)  # the user's; None: one is made for this request
     api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
     is_vouched: bool = False  # True if the user named the provider of `base_url`

@@ -153,18 +153,23 @@ def key_missing(backend: str, variable: str) -> AccessRefused:
 
 
 def unreached(
-    backend: str, error: BaseException, *, begun: bool, secret: object = None
+    backend: str, error: BaseException, *, begun: bool, server: str | None = None, secret: object = None
 ) -> BackendUnavailable:
-    """Return the error for a connection that failed; `begun` is True if the answer had begun to arrive."""
+    """Return the error for a connection that failed; `begun` is True if the answer had begun to arrive.
+
+    `server` is the one that was tried, as it is recorded; None: it is not known.
+    """
     why = _quoted(f"{type(error).__name__} {error}".strip(), secret)
     if begun:
         return CutOff(
             f"the answer of {backend} broke off; nothing of it was kept. Ask again.{why}", backend=backend
         )
+    at = f" at {server}" if server else ""
     return BackendUnavailable(
-        f"{backend} was not reached; nothing was done. Trying again may work.{why}",
+        f"{backend} was not reached{at}; nothing was done. Trying again may work.{why}",
         code="backend_unreachable",
         backend=backend,
+        server=server,
     )
 
 

@@ -63,7 +63,7 @@ def translated(request: Request, error: Exception, *, begun: bool, secret: objec
         return refused
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
-        return unreached(request.backend, error, begun=begun, secret=secret)
+        return unreached(request.backend, error, begun=begun, server=request.server, secret=secret)
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     said = words_of(getattr(error, "body", None)) or str(error)
     wait = None if headers is None else retry_after(headers)

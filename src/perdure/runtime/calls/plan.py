@@ -306,14 +306,16 @@ def _repeats(
     found = here if isinstance(here, Repeats) else in_root
     assert isinstance(found, Repeats), "a repeat was found"
     gates = {"seen": here.gate, "root_seen": in_root.gate if in_root is not None else None}
+    by = _settled_by(round_context.space, found.earlier) if found is here else None
+    words = _repetition_in_words(found, by)
     if tool.repeat_guard == "deny":
-        return Deny(_repetition_in_words(found))
+        return Deny(words)
     ticket = tickets.repetition(
         record,
         found,
         id=round_context.space.ids(),
         at=round_context.now(),
-        message=_repetition_in_words(found),
+        message=words,
         arguments_schema=tool.arguments_schema,
         starts={name: gate.count for name, gate in gates.items() if gate is not None},
     )
@@ -336,13 +338,26 @@ def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, w
     )
 
 
-def _repetition_in_words(found: Repeats) -> str:
+def _settled_by(space: Space, earlier: CallRecord) -> str | None:
+    """Return the person who said what became of a call; None if nobody did, or gave no name."""
+    if earlier.state != "resolved":
+        return None
+    from perdure.ledger.trace import trace  # it reads the ledger, which no other call needs
+
+    return next((each.by for each in trace(space, earlier.id).passed if "resolved" in each.states), None)
+
+
+def _repetition_in_words(found: Repeats, by: str | None) -> str:
     earlier = found.earlier
     match found.case:
         case "unclear" if earlier.state == "failed":
             what = "ended in an error elsewhere, before it was brought in: it may have happened"
         case "unclear":
             what = f"is {earlier.state}: it may have happened"
+        case "elsewhere" if earlier.state == "resolved":
+            what = f"was done, as {by or 'a person'} says{f': {earlier.why}' if earlier.why else ''}"
+        case "elsewhere" if earlier.result_label == "":
+            what = "was done, as was found out later"
         case "elsewhere":
             what = "was done, but is not in this conversation"
         case "backend" if earlier.origin == "import":

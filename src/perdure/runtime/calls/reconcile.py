@@ -43,6 +43,7 @@ __all__ = ["reconcile", "resolve"]
 
 _CUT_OFF = "it was cut off while it ran"
 _NOT_DONE = "its tool found that it was not done"
+_FOUND_LATER = "The outcome of this call was unknown at first. Its tool found later that it was done:"
 
 
 async def reconcile(env: RunEnvironment, id: str, *, by: str | None = None) -> CallRecord:
@@ -101,7 +102,8 @@ def resolve(
             call=id,
             run=record.run,
         )
-    words = Text(f"A person says that it was {outcome}{f': {why}' if why else ''}.")
+    was = "done" if outcome == "done" else "not done"
+    words = Text(f"A person says that it was {was}{f': {why}' if why else ''}.")
     if outcome == "not_done" or value is None:
         shown = ToolResult(id, "success" if outcome == "done" else "error", (words,))
         settled = settlement.resolve(space, id, outcome, by=by, why=why, preview=encode_result(shown)).record
@@ -222,6 +224,8 @@ def _settle(
         transition = _not_done(round_context, pending_call)
     else:
         settler = Settler(journal, _message_id(round_context.env.space, record))
+        if settler.message_id is None and record.origin is None:
+            pending_call.annotate(_FOUND_LATER)
         settler.reconcile(pending_call, outcome, NO_CHANGES, record.why or _CUT_OFF, believed=believed)
         transition = pending_call.transition
     if transition is None:

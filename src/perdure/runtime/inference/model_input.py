@@ -25,13 +25,13 @@ from perdure.context.render.conversation import WAITING
 from perdure.context.render.media import lost
 from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
-from perdure.ledger import calls
+from perdure.ledger import calls, results
 from perdure.memory import relevant
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.context import Context
 from perdure.model.digest import Digest, Object
-from perdure.model.message import Message
+from perdure.model.message import Message, Text
 from perdure.model.recipe import Frame
 from perdure.providers.capabilities import Capability
 from perdure.providers.contract import Loss, Model, sent_by
@@ -114,7 +114,11 @@ def open_call_words(space: Space, call: str) -> str:
     found = calls.find(space, call)
     if found is None:
         return "What became of this call was never recorded. It may have happened. Do not simply repeat it."
-    return _state_words(found.record)
+    stated = results.shown(space, found.record) if found.record.state == "resolved" else None
+    if stated is None:
+        return _state_words(found.record)
+    said = "\n".join(block.text for block in stated.content if isinstance(block, Text))
+    return f"{said}\nDo not repeat it." if found.record.outcome == "done" else said
 
 
 def _state_words(record: CallRecord) -> str:
@@ -144,6 +148,7 @@ class ModelInputBuilder:
         self._recalled: Sequence[RecalledItem] = ()
         self.memory_root: Digest | None = None  # of the owner's memory that was searched; None: none was
         self._note: Message | None = None
+        self.unclear_calls: list[str] = []  # calls of the run that ended with an unknown outcome
         self._unwritten: list[Message] = []  # queued messages that were taken in and are not committed yet
 
     def read_conversation(
@@ -159,23 +164,42 @@ class ModelInputBuilder:
         for message in said:
             self._prompt_state.add(message)
 
-    def add(self, message: Message, *, written: bool = True) -> None:
-        """Add a message; `written` is False for one that a later commit will hold."""
+    def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
+        """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
         self._prompt_state.add(message)
+        unclear = [each.id for each in records if each.state in UNCLEAR]
+        self._prompt_state.unsettled.update(unclear)
+        self.unclear_calls += unclear
         if not written:
             self._unwritten.append(message)
 
     def context(self, model: Model) -> Context | None:
-        """Return what the model is shown for its next step; None if it has become too large: then `rebuild` it."""
+        """Return what the model is shown for its next step; None if `rebuild` has to look at it first.
+
+        It does so if the context has become too large, or shows calls whose outcome was unknown.
+        """
         if model is not self._model:
             self._ready(model)
+        return None if self._prompt_state.unsettled else self._current()
+
+    def _current(self) -> Context | None:
+        """Return the context as it is; None if it has become too large."""
         around = self._framed = self._around()
         if not self._prompt_state.fits(self._set, around, self._note):
             return None
         return self._prompt_state.context(around, self._note)
 
+    def _is_outdated(self) -> bool:
+        """True if a call was settled since that is shown with an unknown outcome."""
+        found = calls.find_many(self._env.space, sorted(self._prompt_state.unsettled))
+        return any(each is not None and each.record.state in SETTLED for each in found)
+
     def rebuild(self, at: Digest | None) -> tuple[Context, bool]:
-        """Build the context again at the last commit; return it, and whether it is within the budget now."""
+        """Build the context again at the last commit, if it has to be; return it, and whether it is within the budget."""
+        if self._prompt_state.unsettled and not self._is_outdated():
+            current = self._current()
+            if current is not None:
+                return current, True
         kept = self._prompt_state.kept
         self._prompt_state = self._drawn(at)
         self._prompt_state.kept |= kept

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ from perdure.model import canonical, names
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.commit import NO_READS, LedgerRead, Reads
 from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.event import AgentHandedOff
+from perdure.model.event import AgentHandedOff, BackendSwitched, RunStarted
 from perdure.model.head import MAIN, Head
 from perdure.providers import registry
 from perdure.providers.backend import Backend
@@ -94,6 +95,7 @@ _log = logging.getLogger("perdure.backends")
 HANDED_OFF = "agent_handed_off"  # the reason of the commit
 _SUMMARIES_MAX = 2  # times that a model writes a summary, where the timeline changes before it is done
 _REASON_MAX = 2_000  # characters
+_STEPS_MAX = 400  # commits that are searched for a server under a name
 
 _SDKS: Mapping[str, tuple[str, str, str]] = {  # the module, its package, our extra
     "openai-chat": ("openai", "openai", "openai"),
@@ -183,7 +185,7 @@ def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
     head = reader.head_of(env.space, env.timeline)
     ledger = ledger_now(env.space, head)
     report = reported(env, asked, to, head, ledger)
-    _check_server_named(asked, report)
+    _check_server_named(env, asked, report, head)
     return report
 
 
@@ -214,7 +216,7 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         report = reported(env, asked, to, head, ledger)
         if _is_on_target(env, report):
             return _with_nothing_done(report)
-        _check_server_named(asked, report)
+        _check_server_named(env, asked, report, head)
         if not report.ok:
             raise refusal(report)
         if summariser is not None:
@@ -266,7 +268,7 @@ def reported(
     failpoints.hit("switch_checkpointed")
     view = agent_view(env, shape=asked.output)
     shown = shown_to(view, to, head.commit, checkpoint, before=name)
-    lost = compatibility.losses(shown, to)
+    lost = compatibility.losses(shown, to, inside=inside)
     left = () if inside else unfinished(space, head, ledger)
     checked = compatibility.check(shown, to, lost)
     items = (*checked, *server_items(before, going), *unfinished_items(left))
@@ -364,7 +366,7 @@ def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
     return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=summariser)
 
 
-def _check_server_named(asked: SwitchRequest, report: Report) -> None:
+def _check_server_named(env: RunEnvironment, asked: SwitchRequest, report: Report, head: Head) -> None:
     """Raise `Refused` if a name alone would take the conversation away from a server that a program gave.
 
     A name without an address means the vendor's own.  From one vendor to another the names say where it goes, and the
@@ -376,9 +378,13 @@ def _check_server_named(asked: SwitchRequest, report: Report) -> None:
     is_said = is_vendor(recorded) or asked.hand_off is not None
     if is_said and _provider_of(before) != _provider_of(report.to_backend):
         return
+    known = _known_server(env.space, head.commit, report.to_backend)
+    earlier = (
+        f" Before, {report.to_backend} was at {known}." if known not in (None, recorded, resolved) else ""
+    )
     raise Refused(
         f"'{report.thread}' is on {before} at {recorded}, and {report.to_backend} without an address is at "
-        f"{resolved}.",
+        f"{resolved}.{earlier}",
         code="server_not_named",
         advice=f"Say which server you mean: Backend('{report.to_backend}', base_url=…) is the one at that address, "
         f"Backend('{report.to_backend}') the one that the name leads to.",
@@ -386,9 +392,27 @@ def _check_server_named(asked: SwitchRequest, report: Report) -> None:
         backend=report.to_backend,
         recorded=recorded,
         resolved=resolved,
+        known=known,
+        back=f"To go back to {known}, add {_option(asked, known)}. " if earlier and known else "",
         stay=_option(asked, recorded),
         leave=_option(asked, resolved or ""),
     )
+
+
+def _known_server(space: Space, at: Digest | None, backend: str) -> str | None:
+    """Return the server at which the history last had a backend of that name; None: it had none, or long ago."""
+    for step in islice(reader.recent(space, at), _STEPS_MAX):
+        for event in reversed(step.changeset.events):
+            match event:
+                case BackendSwitched(to_backend=name, to_server=str(server)) if name == backend:
+                    return server
+                case BackendSwitched(from_backend=name, from_server=str(server)) if name == backend:
+                    return server
+                case RunStarted(backend=name, server=str(server)) if name == backend:
+                    return server
+                case _:
+                    pass
+    return None
 
 
 def _option(asked: SwitchRequest, server: str) -> str:

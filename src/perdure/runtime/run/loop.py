@@ -231,14 +231,13 @@ class LiveRun:
             await self._do(self._finisher.count_heard)
         elif not is_first:  # no message can be queued for a run that has just begun
             messages, heard = await self._do(self._hear)
-            ids = self._env.space.ids
-            refused = await refused_input(self._guards, messages, ids) if messages else None
+            refused = await refused_input(self._guards, messages, self._env.space.ids) if messages else None
             if refused is not None:
                 return [], await self._end_refused(refused[0], heard, refused[1:])
         self._check_cancel()
         draft = self._journal.draft("assistant_turn_committed")
         context, fits = self._model_input.context(self._active.model), True
-        if context is None:  # it has become too large
+        if context is None:  # it has become too large, or may be out of date
             rebuild = partial(self._model_input.rebuild, self._journal.head.commit)
             context, fits = await self._do(rebuild)
         if pending is not None:
@@ -541,7 +540,7 @@ class LiveRun:
         message = commit_round(self._round_context, pending_calls, draft, message_id=message_id)
         self._budget.count_children()
         if message is not None:
-            self._model_input.add(message)
+            self._model_input.add(message, records=[each.record for each in pending_calls if each.is_known])
 
     def _count(self, draft: CommitDraft, reply: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + reply.usage, reply.message.text
@@ -643,6 +642,7 @@ class LiveRun:
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
+            unclear_calls=tuple(self._model_input.unclear_calls),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

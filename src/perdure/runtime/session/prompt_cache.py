@@ -53,6 +53,7 @@ class PromptState:
         "at",
         "conversation",
         "kept",
+        "unsettled",
         "words",
     )
 
@@ -69,6 +70,8 @@ class PromptState:
         self._recipe: Object | None = None
         self._recipe_of: tuple[object, ...] = ()
         self.kept: set[Digest] = _known(drawn)  # bodies that the store has already
+        # Calls that are shown with an unknown outcome; it may become known at any time.
+        self.unsettled: set[str] = {call for call, settled in drawn.unclear.items() if settled is None}
 
     def add(self, message: Message) -> None:
         """Add a message that is about to be committed."""
@@ -170,6 +173,7 @@ class PromptState:
             whole=dict(drawn.cuts.whole),
             short=dict(drawn.cuts.short),
             open=dict(words),
+            unclear=dict(drawn.unclear),
             earlier=drawn.earlier,
         )
         return Object.of(Kind.BODY, encode_recipe(recipe))
@@ -216,6 +220,9 @@ class PromptCache:
             if new is not None and not any(map(_begins_anew, new)):
                 for message in _said(space, new):
                     kept.add(message)
+                kept.unsettled.update(
+                    [call for step in new for call in projection.unclear_in(step.changeset)]
+                )
                 kept.at = at
                 return kept
         return None

@@ -31,7 +31,8 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         show_json(screen, call.arguments)
         if self.shown is not None:
             screen.gap()
-            screen.say(("what the model is shown", "quiet"))
+            since = " since it was settled" if is_settled_later(self) else ""
+            screen.say((f"what the model is shown{since}", "quiet"))
             screen.wrap(self.shown, indent=2)
         screen.gap()
         for each in self.passed:
@@ -44,9 +45,16 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         if call.state in UNCLEAR:
             screen.gap()
             place = (self.thread, call.id)
-            screen.suggest("Ask its tool: ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
-            screen.suggest("Or say it:    ", "calls", "resolve", *place, "done", "--why", "TEXT")
-            screen.say(("              not_done, if it was not done", "quiet"))
+            screen.suggest("Say it: ", "calls", "resolve", *place, "done", "--why", "TEXT")
+            screen.say(("        not_done, if it was not done", "quiet"))
+            screen.say(("Or ask its tool, if that has a reconcile hook:", "quiet"))
+            screen.suggest("        ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
+
+
+def is_settled_later(found: CallDetail) -> bool:
+    """True if the outcome of a call was unknown at first and is known now."""
+    passed = {state for each in found.passed for state in each.states}
+    return found.call.state not in UNCLEAR and not passed.isdisjoint(UNCLEAR)
 
 
 def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated
 
@@ -53,6 +53,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     state: str
+    undone: bool  # it waits for a decision, and the turn that asked for it was undone: nobody can decide it
     words: str  # the tool, and how far its call is
 
 
@@ -89,6 +90,8 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         )
         if self.more:
             screen.say((f"{the_last(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
+        for run, thread in dict.fromkeys((each.run, each.thread) for each in self.calls if each.undone):
+            screen.suggest("Undone while it waited; end it: ", "runs", "cancel", thread, run)
         self._show_unclear(screen)
 
     def _words(self, run: RunShape) -> list[str]:
@@ -128,29 +131,53 @@ def ls(
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
         unclear = [each for each in store.unclear_calls() if thread in (None, each[0])]
+        runs = [RunShape.now(on, record) for on, record in kept]
+        interrupted = {each.id for each in runs if each.interrupted}
         return RunLsAnswer(
             thread=thread,
-            runs=[RunShape.now(on, record) for on, record in kept],
+            runs=runs,
             more=len(kept) < len(found),
-            calls=list(_open_calls(kept, unclear)),
+            calls=list(_open_calls(kept, unclear, interrupted)),
             unclear=len(unclear),
         )
 
 
 def _open_calls(
-    runs: Iterable[tuple[Thread, RunRecord]], unclear: Iterable[tuple[str, CallRecord]]
+    runs: Iterable[tuple[Thread, RunRecord]],
+    unclear: Iterable[tuple[str, CallRecord]],
+    interrupted: Collection[str],
 ) -> Iterator[OpenCall]:
     """Yield the calls of runs under way that have not ended, and those of any run whose outcome is unknown."""
     unknown = list(unclear)
     for thread, record in runs:
+        undone = _undone(thread, record) if record.state == "waiting" else ()
         of_run = [each for name, each in unknown if (name, each.run) == (thread.id, record.id)]
         if record.state in ("running", "waiting"):
             of_run += [each for each in thread.calls(run=record.id) if each.state in OPEN]
         for each in of_run:
-            words = f"{each.tool}: {_CALLS.get(each.state, each.state)}"
+            words = "undone" if each.id in undone else _CALLS.get(each.state, each.state)
+            if each.state == "started" and record.id in interrupted:
+                words = f"was {words}"
             yield OpenCall(
-                thread=thread.id, run=record.id, call=each.id, tool=each.tool, state=each.state, words=words
+                thread=thread.id,
+                run=record.id,
+                call=each.id,
+                tool=each.tool,
+                state=each.state,
+                undone=each.id in undone,
+                words=f"{each.tool}: {words}",
             )
+
+
+def _undone(thread: Thread, run: RunRecord) -> frozenset[str]:
+    """Return the calls of a run that wait for a decision which nobody can make: their turn was undone."""
+    waiting = [each for each in thread.calls(run=run.id) if each.state == "awaiting_approval"]
+    with suppress(NotFound):  # the timeline is gone
+        open_ = {ticket.call for ticket in thread.on(run.line or run.timeline).approvals()}
+        left = [each.id for each in waiting if each.id not in open_]
+        tickets = {call: thread.trace(call, history=False).ticket for call in left}
+        return frozenset([call for call, ticket in tickets.items() if ticket and not ticket.is_timer])
+    return frozenset()
 
 
 def _when(run: RunShape, at_now: int) -> str:

@@ -29,6 +29,11 @@ class Resumed(RunResult, Answer, frozen=True, kw_only=True):
             screen.wrap((self.why, "quiet"), indent=2)
         for asked in self.approvals:
             screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
+        if self.unclear:
+            calls = count(len(self.unclear), "call")
+            verb = "has" if len(self.unclear) == 1 else "have"
+            words = f"{calls} of this run {verb} an unknown outcome: "
+            screen.suggest(words, "calls", "show", self.thread, self.unclear[0])
         if self.approvals:
             waiting = count(len(self.approvals), "approval")
             screen.suggest(f"{waiting} open: ", "approvals", "show", self.thread, self.approvals[0].call)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, cast
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.lookup import view_at
@@ -36,6 +37,7 @@ from perdure.shapes.conversation import (
     turn_name,
 )
 from perdure.shapes.text import inline, shortened
+from perdure.store.thread import Thread
 from perdure.switching.commit import REASON as SWITCHED
 
 __all__ = ["FullLog", "Graph", "GraphNode", "Log", "LogAnswer", "TurnsAnswer", "log", "turns"]
@@ -64,6 +66,9 @@ class _Ended(LogPage, Answer, frozen=True, kw_only=True):
 class Log(TurnLog, _Ended, frozen=True, kw_only=True):
     """The turns of a line, newest first."""
 
+    settled: dict[str, str] = msgspec.field(
+        default_factory=dict[str, str]
+    )  # by call shown with an unknown outcome: as what it was settled later
     whole: ClassVar[bool] = False  # of messages and changed paths
 
     def show(self, screen: Screen) -> None:
@@ -85,7 +90,7 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 more = len(turn.names) - _NAMES_SHOWN
                 screen.say((f"  and {count(more, 'more name')}; --full shows all", "quiet"))
             for message in turn.messages:
-                show_message(screen, message, whole=self.whole)
+                show_message(screen, message, whole=self.whole, settled=self.settled)
             show_changed(screen, turn.changed, whole=self.whole)
             if turn.forgotten:
                 screen.say(("  the state before or after it was forgotten, by the retention policy", "quiet"))
@@ -194,8 +199,22 @@ def log(
         if graph:
             return Graph.of(found, limit=limit, reach=_GRAPH_REACH)
         seen = view_at(found, at)
-        kind = LogAnswer if commits else FullLog if full else Log
-        return kind.of(found, seen, limit=limit or None)
+        if commits:
+            return LogAnswer.of(found, seen, limit=limit or None)
+        shown = (FullLog if full else Log).of(found, seen, limit=limit or None)
+        return msgspec.structs.replace(shown, settled=_settled_later(found, shown.turns))
+
+
+def _settled_later(thread: Thread, turns: list[TurnShape]) -> dict[str, str]:
+    """Return the calls that are shown with an error and whose result became known afterwards, with their outcomes."""
+    messages = [message.message or {} for turn in turns for message in turn.messages]
+    results = [result for message in messages for result in message.get("toolResults", ())]
+    failed = {result["callId"] for result in results if result["status"] == "error"}
+    # A result that no conversation holds came after the one that is shown.
+    found = (
+        [each for each in thread.calls() if each.id in failed and each.result_label == ""] if failed else []
+    )
+    return {each.id: each.outcome or "done" for each in found if each.state in ("resolved", "succeeded")}
 
 
 def _what(commit: CommitShape) -> str:
