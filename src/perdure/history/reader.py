@@ -412,13 +412,13 @@ def check_agent(space: Space, commit: Digest | None, agents: tuple[str, ...], ag
         raise other_agent(space.label, agent, now)
 
 
-def other_agent(thread: str, agent: str, now: str | None) -> Conflict:
-    """Return the error for a thread, or a timeline of it, that is another agent's."""
-    whose = f"agent '{now}'" if now is not None else f"another agent than '{agent}'"
+def other_agent(thread: str, agent: str, now: str) -> Conflict:
+    """Return the error for a thread, or a timeline of it, that is another agent's now."""
     return Conflict(
-        f"thread '{thread}' belongs to {whose}; agent '{agent}' was not let in.",
+        f"thread '{thread}' belongs to agent '{now}'; agent '{agent}' was not let in.",
         code="thread_of_another_agent",
-        advice="Choose another id, or let its agent hand it off: thread.hand_off(agent).",
+        advice="Choose another id, or hand it off and go on with what that returns: thread = thread.hand_off(agent).",
         thread=thread,
         agent=agent,
+        belongs_to=now,
     )
