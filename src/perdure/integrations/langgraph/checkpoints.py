@@ -230,7 +230,7 @@ class GraphThreads(FrameworkThreads):
         return found
 
     def check_carried(self, view: View, thread_id: str) -> None:
-        """Raise `Unsupported` if a line without a checkpoint has messages of an imported graph: it would begin anew."""
+        """Raise `Unsupported` if a line without a checkpoint has messages of an imported graph: it would begin empty."""
         session: Any = view.get("/import/session", default=None) if view.digest else None
         is_of_graph = isinstance(session, dict) and cast("dict[str, Any]", session).get("format") == _OF_ROOT
         last = view.log(limit=1) if view.digest else ()
