@@ -141,6 +141,18 @@ def test_nothing_can_be_written_through_it(url: str, query: str) -> None:
     assert "perdure-sql-" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "has"), [("SELECT thread_id FROM runs", "runs has "), ("SELECT 1 FROM talks", "conversations")]
+)
+def test_the_error_of_a_wrong_name_says_what_there_is(tmp_path: Path, query: str, has: str) -> None:
+    """The columns of the view that the query names, or the views."""
+    address = str(tmp_path / "agents.db")
+    with perdure.open(address), raises(Invalid, "query_invalid") as refused:
+        asked(address, query)
+
+    assert has in refused.value.advice
+
+
 def test_the_copy_is_removed(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the query is done, and when the store cannot be copied; nobody else may read it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

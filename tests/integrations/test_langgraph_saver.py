@@ -33,6 +33,7 @@ from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import Busy, Conflict, Invalid, StaleHead
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
+from perdure.integrations import checkpoint_layout
 from perdure.integrations.langgraph import Saver, checkpoints
 from perdure.integrations.langgraph import saver as module
 from perdure.integrations.langgraph.checkpoints import GraphThreads, fork
@@ -441,17 +442,17 @@ def test_a_channel_that_only_says_which_node_is_next_is_no_path(
     app = chat().compile(checkpointer=Saver(store), interrupt_before=["finish"])
     with monkeypatch.context() as patch:
         if was_path:
-            patch.setattr(checkpoints, "_is_trigger", lambda *_: False)
+            patch.setattr(checkpoints, "is_trigger", lambda *_: False)
         say(app, "hello")
     found = Saver(store).get_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"]["branch:to:finish"] is None
-    paths = store.thread("t").paths(checkpoints.CHANNELS)
+    paths = store.thread("t").paths(checkpoint_layout.CHANNELS)
     assert len(paths) == (2 if was_path else 1)
 
     app.invoke(None, config())
     assert said(app) == ["hello", "re: hello", "done"]
-    assert store.thread("t").paths(checkpoints.CHANNELS) == [checkpoints.channel_path("messages")]
+    assert store.thread("t").paths(checkpoint_layout.CHANNELS) == [checkpoint_layout.channel_path("messages")]
 
 
 def test_an_old_message_that_a_node_alters_in_place_is_stored_at_the_end_of_its_run(store: Store) -> None:

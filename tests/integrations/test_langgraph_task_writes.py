@@ -23,9 +23,9 @@ from perdure.engines.registry import open_engine
 from perdure.errors import Conflict, PerdureError
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
+from perdure.integrations.checkpoint_layout import WRITES
 from perdure.integrations.langgraph import Saver, task_writes
 from perdure.integrations.langgraph.task_writes import (
-    WRITES,
     PendingWrites,
     WaitBackoff,
     is_carriable,

@@ -368,3 +368,16 @@ def test_what_a_named_model_signed_goes_back_to_it(thread: Thread) -> None:
         if (item := thread.check_switch(backend).of("reasoning"))
     ]
     assert marks == ["kept", "converted"]
+
+
+def test_each_turn_of_an_imported_chat_can_be_visited(thread: Thread) -> None:
+    """All of it is one write; a fork at a message of the middle has nothing that came later."""
+    replies = [{"role": "assistant", "content": text} for text in ("one", "two")]
+    thread.add([user("1?"), replies[0], user("2?"), replies[1]], api=CHAT, op_id="chat")
+
+    early = thread.fork("early", at=thread.transcript()[1].id)
+
+    assert [entry.text for entry in early.transcript()] == ["1?", "one"]
+    assert [entry.text for entry in thread.at("turn:1").transcript()] == ["1?", "one"]
+    assert [turn.number for turn in thread.turns()] == [1, 2]
+    assert thread.head.version == 1

@@ -99,7 +99,7 @@ class TestATypoCreatesNothing:
 
         with raises(NotFound, "timeline_not_found", timeline="nope", thread="trip-42"):
             store.thread("trip-42", agent=Agent("planner"), timeline="nope")
-        with raises(Conflict, "thread_of_another_agent", thread="trip-42", agent="typo"):
+        with raises(Conflict, "thread_of_another_agent", agent="typo", belongs_to="planner"):
             store.thread("trip-42", agent="typo", timeline="what-if")
         assert list(store.agents()) == ["planner"]
         assert store.thread("trip-42", agent="planner", timeline="what-if").timeline == "what-if"

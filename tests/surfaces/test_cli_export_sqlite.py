@@ -93,3 +93,20 @@ def test_what_cannot_be_exported_leaves_no_file(shell: Shell, words: list[str], 
     """Usage, a thread or a directory that is not there."""
     assert shell("export", *words).code == code
     assert not (shell.directory / "plain.db").exists()
+
+
+def test_states_that_were_let_go_are_null_and_the_rest_is_there(shell: Shell) -> None:
+    """In the view, in the query of the how-to and in plain tables; control: before, no row is NULL."""
+    count = "SELECT count(*), count(entries) FROM state_snapshots"
+    with perdure.open(shell.store) as store:
+        for number in range(2):
+            store.thread("shopping").put("/count.json", number)
+    ((rows, whole),) = shell.ok("sql", count, "--json").json["rows"]
+    shell.ok("gc", "--superseded-older-than", "0d", "--apply")
+
+    ((left, known),) = shell.ok("sql", count, "--json").json["rows"]
+    shell.ok("export", *EXPORT)
+
+    assert rows == whole == left > known > 0
+    with stock(shell.directory / "plain.db") as plain:
+        assert plain.execute(count).fetchone() == (left, known)

@@ -113,3 +113,16 @@ def test_a_file_without_any_message_is_offered_no_format(empty: Shell, text: str
     assert added.error["code"] in ("not_a_conversation", "not_json")
     assert "--format" not in alone.err + added.err
     assert [each.name for each in empty.directory.iterdir()] == ["junk.json"]
+
+
+def test_files_that_are_no_sessions_are_counted(empty: Shell, tmp_path: Path) -> None:
+    """The directories of these tools have many, so they are passed over; control: alone, one is refused."""
+    there = tmp_path / "sessions"
+    there.mkdir()
+    write_rollout(there, "0.98.0", SEED)
+    (there / "notes.jsonl").write_text('{"foo": 1}\n', encoding="utf-8")
+
+    ended = empty.ok("import", str(there))
+
+    assert "1 other file passed over" in ended.out
+    assert empty("import", str(there / "notes.jsonl")).code == 2

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perdure.cli.input.wire_formats import formats_of
 from perdure.providers.registry import APIS
 from perdure.providers.validator import RULES, check
 from tests.surfaces.shell import Shell
@@ -148,7 +149,7 @@ def test_a_saved_conversation_is_added_to_the_thread_that_an_option_names(empty:
 def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) -> None:
     """Who names a message list alone is told the command for it, and the formats."""
     file = save(empty, ASKED)
-    plain = save(empty, [{"role": "user", "content": "Weather?"}], "plain.json")
+    plain = save(empty, [{"role": "user", "content": "Weather?", "name": "ann"}], "plain.json")
 
     alone = empty("import", file, "--json")
     without = empty("import", plain, "--thread", "trip", "--json")
@@ -159,6 +160,17 @@ def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) 
     assert all(api in without.error["hint"] for api in ("openai-chat", "anthropic-messages", "ollama-chat"))
     assert "gemini-generate" not in without.error["hint"]
     assert "--agent NAME" in without.error["hint"]
+
+
+def test_a_list_of_words_needs_no_format(empty: Shell) -> None:
+    """It means the same in each of them; control: with a tool's message it does not."""
+    said = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "Rain."}]
+    asked = ("import", save(empty, said), "--thread", "trip", "--agent", "planner", "--json")
+
+    added = empty.ok(*asked).json
+
+    assert (added["messages"], added["format"]) == (2, "openai-chat")
+    assert len(formats_of([*said, {"role": "tool", "content": "Rain."}])) > 1
 
 
 @pytest.mark.parametrize(

@@ -270,10 +270,11 @@ def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
         store.thread("t1", agent=priced, owner="ann").run("hello")
         store.thread("t2", agent=Agent("b", backend=Script(say("Hi.", usage=used)))).run("hello")
 
-    for kind in ("thread", "owner", "agent", "run", "turn"):
+    for kind in ("thread", "owner", "agent", "run", "turn", "day"):
         told = shell.ok("costs", "--by", kind, "--json").json
         assert told["total"]["cost"] == {"usd": 0.25, "steps": 2, "unpriced": 1}
         assert all(each["cost"].keys() == {"usd", "steps", "unpriced"} for each in told["costs"])
+        assert kind != "day" or [len(each["of"]) for each in told["costs"]] == [len("2026-01-31")]
     of_thread = shell.ok("threads", "show", "t1", "--json").json["cost"]
     of_run = shell.ok("runs", "show", "t1", "--json").json["cost"]
     with perdure.open(shell.directory / "perdure.db", read_only=True) as store:

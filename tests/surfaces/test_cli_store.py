@@ -126,9 +126,13 @@ def test_verify_names_threads_by_their_ids(shell: Shell) -> None:
     sound = shell.ok("verify", "--space", "other").out
     fault = shell("verify", "--space", "shopping", "--json").json["faults"][0]
 
-    assert (told.code, "thread 'shopping': body" in told.out, "thread:" in told.out) == (6, True, False)
+    assert (told.code, "thread 'shopping', turn 1 of 'main'" in told.out, "thread:" in told.out) == (
+        6,
+        True,
+        False,
+    )
     assert "Intact in ./perdure.db: other;" in sound
-    assert fault["place"] == "thread 'shopping'"
+    assert fault["place"].startswith("thread 'shopping', turn 1 of 'main', commit ")
     assert shell("verify", "--space", "nothing", "--json").error["code"] == "space_not_found"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import msgspec
 import pytest
 
@@ -414,3 +417,21 @@ def test_a_short_log_of_edits_does_not_call_them_turns(shell: Shell) -> None:
     shell.ok("state", "put", "shopping", "/x", "1")
 
     assert "The last change; " in shell.ok("threads", "log", "shopping", "--limit", "1").out
+
+
+def test_one_damaged_message_leaves_the_rest_of_the_log(shell: Shell) -> None:
+    """It is marked in its turn, the command exits with 6, and `verify` names the turn and the way out."""
+    with perdure.open(shell.store) as store:
+        thread = store.thread("notes", agent="shopper")
+        for text in ("first", "second", "third"):
+            with thread.change("said") as change:
+                change.say("user", text)
+    with closing(sqlite3.connect(shell.store)) as file, file:
+        file.execute("UPDATE log SET bodies = replace(bodies, 'second', 'sekond')")
+
+    log, verified = shell("threads", "log", "notes"), shell("verify")
+
+    assert (log.code, verified.code) == (6, 6)
+    assert all(word in log.out for word in ("first", "third", "damaged: "))
+    assert "thread 'notes', turn 2 of 'main', commit " in " ".join(verified.out.split())
+    assert "perdure restore" in verified.out

@@ -7,7 +7,8 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.errors import RunFailed
-from perdure.testing import Script, say
+from perdure.model.run import Usage
+from perdure.testing import Script, say, use
 
 
 def test_a_newer_thread_begins_with_the_first_step() -> None:
@@ -38,3 +39,10 @@ def test_a_turn_that_was_undone_is_taken_again() -> None:
         assert said == ["First.", "Second.", "First.", "Second."]
         with pytest.raises(RunFailed):
             thread.run("f")
+
+
+def test_a_step_that_asks_for_a_tool_says_what_it_took() -> None:
+    """As a step of words does; it is no argument of the tool."""
+    step = use("note", item="x", usage=Usage(input_tokens=3))
+
+    assert (step.usage, step.calls[0].arguments) == (Usage(input_tokens=3), {"item": "x"})

@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, Hold, LabelOf, Question, Step
-from perdure.errors import Conflict, Forgotten, Invalid, NotFound, Sealed, StaleHead
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, Sealed, StaleHead
 from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import canonical, names
@@ -262,20 +262,25 @@ def _is_cleared_by(space: Space, clearing: Step, message: str, said_by: Digest) 
     return message not in left
 
 
-def turns(space: Space, at: Digest | None, *, limit: int | None = None) -> list[Turn]:
-    """Return the last `limit` turns of the line that ends at `at`, oldest first; `limit` None: all of them."""
+def turns(
+    space: Space, at: Digest | None, *, limit: int | None = None, passes_damage: bool = False
+) -> list[Turn]:
+    """Return the last `limit` turns of the line that ends at `at`, oldest first; `limit` None: all of them.
+
+    `passes_damage`: a message whose bytes are damaged has no words and no reason why; otherwise it raises `Corrupt`.
+    """
     check_limit(limit)
     if at is None or limit == 0:
         return []
     oldest = 1 if limit is None else max(1, space.step(at).place.turn - limit + 1)
     window: list[Step] = []
-    for step in steps(space, at, bodies=True):
+    for step in steps(space, at, bodies=not passes_damage):
         if step.place.turn < oldest:
             break
         window.append(step)
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
-    words = iter(spoken(space, said, window))
+    words = iter(spoken(space, said, window, passes_damage=passes_damage))
     return [_turn(list(group), words) for _, group in groupby(window, lambda step: step.place.turn)]
 
 
@@ -298,12 +303,15 @@ def _turn(group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
     )
 
 
-def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) -> list[TranscriptEntry]:
+def spoken(
+    space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = (), *, passes_damage: bool = False
+) -> list[TranscriptEntry]:
     """Return the messages with their content; a forgotten message stays in the list without content.
 
-    `steps` are commits that were read with their bodies, which are then not read again.
+    `steps` are commits that were read with their bodies, which are then not read again.  `passes_damage`: a damaged
+    message stays in the list, too.
     """
-    found: dict[Digest, bytes | Forgotten] = {}
+    found: dict[Digest, bytes | Forgotten | None] = {}
     for step in steps:
         found.update(step.bodies)
     wanted = [each.event.body for each in said if each.event.body not in found]
@@ -311,7 +319,8 @@ def spoken(space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = ()) 
     digests = list(dict.fromkeys(wanted))
     for start in range(0, len(digests), _PAGE):
         page = digests[start : start + _PAGE]
-        found.update(zip(page, _bodies(space, page), strict=True))
+        read = [_body_if_sound(space, each) for each in page] if passes_damage else _bodies(space, page)
+        found.update(zip(page, read, strict=True))
     return projection.entries(said, found)
 
 
@@ -327,6 +336,13 @@ def _body(space: Space, digest: Digest) -> bytes | Forgotten:
         return space.body(digest)
     except Forgotten as gone:
         return gone
+
+
+def _body_if_sound(space: Space, digest: Digest) -> bytes | Forgotten | None:
+    try:
+        return _body(space, digest)
+    except Corrupt:
+        return None
 
 
 def _no_timeline(space: Space, timeline: str) -> NotFound:
@@ -396,13 +412,13 @@ def check_agent(space: Space, commit: Digest | None, agents: tuple[str, ...], ag
         raise other_agent(space.label, agent, now)
 
 
-def other_agent(thread: str, agent: str, now: str | None) -> Conflict:
-    """Return the error for a thread, or a timeline of it, that is another agent's."""
-    whose = f"agent '{now}'" if now is not None else f"another agent than '{agent}'"
+def other_agent(thread: str, agent: str, now: str) -> Conflict:
+    """Return the error for a thread, or a timeline of it, that is another agent's now."""
     return Conflict(
-        f"thread '{thread}' belongs to {whose}; agent '{agent}' was not let in.",
+        f"thread '{thread}' belongs to agent '{now}'; agent '{agent}' was not let in.",
         code="thread_of_another_agent",
-        advice="Choose another id, or let its agent hand it off: thread.hand_off(agent).",
+        advice="Choose another id, or hand it off and go on with what that returns: thread = thread.hand_off(agent).",
         thread=thread,
         agent=agent,
+        belongs_to=now,
     )

@@ -89,8 +89,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None  # tokens of the step, if a model wrote it
     cost: float | None = None  # of the step in US dollars; None: it is not known, or no model wrote it
     losses: Digest | None = None  # a body: what the prompt of that step could not express
-    words: Message | None = None  # None: forgotten
-    forgotten: str | None = None  # why
+    words: Message | None = None  # None: forgotten, or damaged where a reader passes damage
+    forgotten: str | None = None  # why it was forgotten
 
     def __repr__(self) -> str:
         """Say who said what, in one line."""
@@ -212,14 +212,16 @@ def said_at_end(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> list[Messa
 
 
 def entries(
-    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten]
+    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten | None]
 ) -> list[TranscriptEntry]:
-    """Return the transcript of `messages` with their `bodies`."""
+    """Return the transcript of `messages` with their `bodies`; None: it is damaged."""
     found: list[TranscriptEntry] = []
     for each in messages:
         event, commit = each.event, each.commit
         body, vendor = bodies[event.body], bodies[event.vendor] if event.vendor else None
-        if isinstance(body, Forgotten):
+        if body is None:
+            words, why = None, None
+        elif isinstance(body, Forgotten):
             words, why = None, body.why
         else:
             words, why = decode_message(body, None if isinstance(vendor, Forgotten) else vendor), None

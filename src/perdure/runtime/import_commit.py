@@ -39,11 +39,25 @@ from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.tools.result import keep
 from perdure.runtime.tools.tool import Tool
 
-__all__ = ["LABEL", "ImportedCommits", "ImportStep", "OpenImports", "commit_steps", "write_staged"]
+__all__ = [
+    "LABEL",
+    "ImportedCommits",
+    "ImportStep",
+    "OpenImports",
+    "commit_steps",
+    "import_of",
+    "write_staged",
+]
 
 LABEL = "import:"  # the label of an imported commit begins so
 
+_TURN = "#"  # what follows it numbers the commits of one write
 _LOOK_BACK_MAX = 20_000  # messages that are searched for the call of a result
+
+
+def import_of(label: str | None) -> str | None:
+    """Return what the labels of one write of imported messages have in common."""
+    return None if label is None else label.partition(_TURN)[0]
 
 
 class ImportStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +101,7 @@ def commit_steps(
     drafted: list[tuple[str, ImportStep, list[tuple[Message, list[Staged]]]]] = []
     count = 0
     for number, step in enumerate(steps):
-        label = LABEL + space.ids() if number and step.begins_turn else label
+        label = f"{first}{_TURN}{number + 1}" if number and step.begins_turn else label
         ours.begin(number, label, step.backend)
         renamed: list[tuple[Message, list[Staged]]] = []
         for message in step.messages:

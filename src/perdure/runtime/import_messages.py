@@ -1,7 +1,7 @@
 """Imports a conversation in a vendor's format into a thread.
 
-The adapter reads a request, a reply or a bare list of messages, and `import_commit` writes them.  One commit holds all
-of it; the same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
+The adapter reads a request, a reply or a bare list of messages, and `import_commit` writes them: each turn is a commit,
+and one write has them all.  A list with ids of its vendor is one commit, which each id names.  The same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
 that a vendor makes of a tool's name is stored under the tool's own name, as in runs.
 
 A thread stores messages.  Tools and options are the agent's: those of the request that the agent
@@ -46,7 +46,7 @@ from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.wire.fields.vendor_metadata import made_by
 from perdure.runtime import import_commit
 from perdure.runtime.calls.plan import by_spelling
-from perdure.runtime.import_commit import ImportStep
+from perdure.runtime.import_commit import ImportStep, import_of
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.tools.tool import Tool
 
@@ -333,10 +333,11 @@ class _Adding:
         if self._model is not None:  # its signatures and sealed reasoning are that model's
             model = self._model
             messages = [made_by(each, model) if each.role == "assistant" else each for each in messages]
+        turns = [tuple(messages)] if left.new else _turns(messages)
         done = import_commit.commit_steps(
             self._env,
             head,
-            (ImportStep(messages=tuple(messages), backend=self._backend),),
+            [ImportStep(messages=turn, backend=self._backend) for turn in turns],
             called=by_spelling(self._env.agent.toolbox, self._api),
             op_id=op_id,
             intent=intent,
@@ -361,7 +362,7 @@ class _Adding:
         entries = reader.transcript(self._env.space, head.commit)
         here, spelled = self._comparable(said)
         for at, entry in enumerate(entries):
-            if not _is_imported(entry) or (at and entries[at - 1].run == entry.run):
+            if not _is_imported(entry) or (at and import_of(entries[at - 1].run) == import_of(entry.run)):
                 continue  # not the first message of an import
             block = [each.message for each in takewhile(_is_imported, entries[at:])]
             if matched(here, block, spelled) is not None:
@@ -369,7 +370,8 @@ class _Adding:
             count = matched(block, here, spelled)
             if count is not None and at + len(block) == len(entries):
                 return list(said[count:])
-            first = [each.message for each in entries[at : at + len(block)] if each.run == entry.run]
+            own = import_of(entry.run)
+            first = [each.message for each in entries[at : at + len(block)] if import_of(each.run) == own]
             if matched(first, here, spelled) is not None:
                 raise Conflict(
                     f"'{self._env.timeline}' has the first {len(first)} of these messages already, and went on in "
@@ -402,6 +404,17 @@ class _Adding:
                 messages=len(there),
             )
         return list(said[count:])
+
+
+def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+    """Return the messages turn by turn: each begins with words of the user, or of the system before them."""
+    found: list[list[Message]] = []
+    for message in messages:
+        is_asked = message.role in ("user", "system")
+        if not found or (is_asked and found[-1][-1].role not in ("user", "system")):
+            found.append([])
+        found[-1].append(message)
+    return [tuple(each) for each in found]
 
 
 def _is_imported(entry: TranscriptEntry) -> bool:

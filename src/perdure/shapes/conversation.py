@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from perdure.errors import Forgotten
+from perdure.errors import Corrupt, Forgotten
+from perdure.history import reader
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
 from perdure.shapes.text import shortened, stamp
@@ -61,7 +62,7 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None
     provider: str | None
     model: str | None
-    message: dict[str, Any] | None  # None: forgotten
+    message: dict[str, Any] | None  # None: forgotten, or damaged if there is no reason
     forgotten: str | None  # why
 
     @classmethod
@@ -292,8 +293,12 @@ class TurnLog(LogPage, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
-        """Return the last turns at a moment; None: all."""
-        turns = seen.turns(limit=limit)
+        """Return the last turns at a moment; None: all.  A message whose bytes are damaged is there without words."""
+        try:
+            turns = seen.turns(limit=limit)
+        except Corrupt:
+            space = seen._space  # pyright: ignore[reportPrivateUsage]
+            turns = reader.turns(space, seen.digest, limit=limit, passes_damage=True)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,

@@ -311,6 +311,7 @@ class Thread(Switching):
     ) -> tuple[Loss, ...]:
         """Add a conversation in a vendor's format: a request, a reply or a list of messages; return what was lost.
 
+        Each turn is a commit, in one write; a list whose messages have ids is one commit.
         `api` is the wire format, such as "openai-chat"; `provider` and `model` name the assistant.  The calls enter
         the ledger as made elsewhere; a result is matched with its call also if that was added before.  A message whose
         id is already on this timeline is not added again.  With `whole` the messages must begin with the whole

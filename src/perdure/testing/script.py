@@ -61,10 +61,21 @@ def think(text: str) -> ScriptStep:
     return ScriptStep(reasoning=text)
 
 
-def use(tool: str, /, *, id: str | None = None, raw: str | None = None, **arguments: Any) -> ScriptStep:
-    """Ask for a tool.  `id` is what the vendor would call it; `raw` is the JSON text of the arguments, as it is."""
+def use(
+    tool: str,
+    /,
+    *,
+    id: str | None = None,
+    raw: str | None = None,
+    usage: Usage | None = None,
+    **arguments: Any,
+) -> ScriptStep:
+    """Ask for a tool.  `id` is what the vendor would call it; `raw` is the JSON text of the arguments, as it is.
+
+    `usage` is what the step is said to have taken; a tool with an argument of that name is asked with `raw`.
+    """
     text = json.dumps(arguments) if raw is None else raw
-    return ScriptStep(calls=(ToolCall(id or f"call_{tool}", tool, text),))
+    return ScriptStep(calls=(ToolCall(id or f"call_{tool}", tool, text),), usage=usage or Usage())
 
 
 def step(*parts: ScriptStep) -> ScriptStep:

@@ -6,7 +6,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -101,7 +102,7 @@ def test_messages_that_a_graph_removed_are_on_another_timeline(store: Store, tmp
 
     import_sessions(store, file)
 
-    thread = store.thread("langgraph:t")
+    thread = store.thread("t")
     told = {
         h.head.timeline: [e.text for e in thread.on(h.head.timeline).transcript()] for h in thread.timelines()
     }
@@ -121,7 +122,7 @@ def test_writes_of_a_delta_channel_are_replayed(store: Store, tmp_path: Path) ->
 
     import_sessions(store, file)
 
-    assert [entry.text for entry in store.thread("langgraph:t").transcript()] == ["Hi.", "Done."]
+    assert [entry.text for entry in store.thread("t").transcript()] == ["Hi.", "Done."]
 
 
 def test_a_stored_object_is_never_constructed(store: Store, tmp_path: Path) -> None:
@@ -133,8 +134,12 @@ def test_a_stored_object_is_never_constructed(store: Store, tmp_path: Path) -> N
 
     import_sessions(store, file)
 
-    thread = store.thread("langgraph:t")
-    assert thread.get("/langgraph/bad") == {"type": "os.system", "value": f"touch {proof}"}
+    thread = store.thread("t")
+    assert thread.get("/langgraph/channels/bad") == {
+        "$": "enum",
+        "type": ["os", "system"],
+        "v": f"touch {proof}",
+    }
     assert not proof.exists()
 
 
@@ -252,7 +257,7 @@ def test_a_database_of_the_real_saver_is_read(store: Store, tmp_path: Path) -> N
     again = import_sessions(store, tmp_path)
 
     assert (in_store(store), again.messages) == (TALKED, 0)
-    assert len(store.thread("langgraph:t").timelines()) == 2
+    assert len(store.thread("t").timelines()) == 2
 
 
 def test_a_server_of_the_real_saver_is_read(store: Store, postgres: Server) -> None:
@@ -267,3 +272,120 @@ def test_a_server_of_the_real_saver_is_read(store: Store, postgres: Server) -> N
     again = import_sessions(store, postgres.url())
 
     assert (in_store(store), again.messages) == (TALKED, 0)
+
+
+def shop(saver: Any) -> Any:
+    """A graph whose state has values of several types beside its messages."""
+    graphs = pytest.importorskip("langgraph.graph")
+
+    class State(graphs.MessagesState):
+        budget: int
+        seen: Any
+
+    def buy(state: Any) -> Any:
+        seen = {*state.get("seen", ()), UUID(int=len(state["messages"]))}
+        return {"messages": [("ai", "Bought.")], "budget": state.get("budget", 100) - 10, "seen": seen}
+
+    made = graphs.StateGraph(State)
+    made.add_node("buy", buy)
+    made.add_edge(graphs.START, "buy")
+    return made.compile(checkpointer=saver)
+
+
+def test_a_graph_goes_on_from_an_imported_checkpoint(store: Store, tmp_path: Path) -> None:
+    """Under its old thread id it has the values that it would have with its old saver, and says nothing again."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    from perdure.integrations.langgraph import Saver
+
+    config: Any = {"configurable": {"thread_id": "trip-1"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        for text in ("One", "Two"):
+            shop(saver).invoke({"messages": [("user", text)]}, config)
+        import_sessions(store, tmp_path)
+        before = shop(saver).get_state(config)
+        expected = shop(saver).invoke({"messages": [("user", "Three")]}, config)
+    moved = shop(Saver(store))
+    carried = moved.get_state(config)
+
+    found = moved.invoke({"messages": [("user", "Three")]}, config)
+
+    assert (carried.values, carried.next, carried.metadata) == (before.values, before.next, before.metadata)
+    assert [each.content for each in found["messages"]] == [each.content for each in expected["messages"]]
+    assert (found["budget"], found["seen"]) == (70, expected["seen"])
+    told = [entry.text for entry in store.thread("trip-1").transcript()]
+    assert told == ["One", "Bought.", "Two", "Bought.", "Three", "Bought."]
+    assert Saver(store).missed_messages(config) == []
+    assert [each.values["budget"] for each in moved.get_state_history(config)] == [70, 80, 80, 80]
+    assert sound(store) == []
+
+
+class Answer(TypedDict):
+    """The state of a graph that asks."""
+
+    answer: str
+
+
+def test_an_interrupted_graph_is_resumed_after_the_import(store: Store, tmp_path: Path) -> None:
+    """The writes of its tasks are carried over, those of a subgraph that waits too."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    graphs, types = pytest.importorskip("langgraph.graph"), pytest.importorskip("langgraph.types")
+    from perdure.integrations.langgraph import Saver
+
+    def ask(state: Any) -> Any:
+        return {"answer": types.interrupt("Sure?")}
+
+    def compiled(saver: Any) -> Any:
+        inner = graphs.StateGraph(Answer)
+        inner.add_node("ask", ask)
+        inner.add_edge(graphs.START, "ask")
+        outer = graphs.StateGraph(Answer)
+        outer.add_node("inner", inner.compile())
+        outer.add_edge(graphs.START, "inner")
+        return outer.compile(checkpointer=saver)
+
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled(saver).invoke({"answer": ""}, config)
+    import_sessions(store, tmp_path)
+
+    (waiting,) = compiled(Saver(store)).get_state(config).interrupts
+    found = compiled(Saver(store)).invoke(types.Command(resume="Yes"), config)
+
+    assert (waiting.value, found) == ("Sure?", {"answer": "Yes"})
+
+
+def test_a_checkpoint_that_was_not_carried_over_is_refused(store: Store, tmp_path: Path) -> None:
+    """An array of numpy has no form, so nothing is carried over; older checkpoints are in no case."""
+    pytest.importorskip("langgraph")
+    from perdure.integrations.langgraph import Saver
+
+    array = msgspec.msgpack.Ext(6, b"")
+    file = database(
+        tmp_path, ("1", None, {"messages": [ASKED]}), ("2", "1", {"messages": [ASKED], "n": array})
+    )
+    report = import_sessions(store, file)
+    for given in ({}, {"checkpoint_id": "1"}):
+        with raises(Unsupported, "checkpoint_not_imported", thread="t"):
+            Saver(store).get_tuple({"configurable": {"thread_id": "t", **given}})
+
+    assert [loss.what for loss in report.sessions[0].losses] == ["checkpoint"]
+
+
+def test_a_grown_database_moves_the_checkpoint_until_the_graph_goes_on_here(
+    store: Store, tmp_path: Path
+) -> None:
+    """After that the rest is on a timeline of its own, and the latest checkpoint stays."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    from perdure.integrations.langgraph import Saver
+
+    config: Any = {"configurable": {"thread_id": "t"}}
+    budgets: list[int] = []
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        for is_moved in (False, False, True, False):
+            graph_of = shop(Saver(store) if is_moved else saver)
+            graph_of.invoke({"messages": [("user", "More")]}, config)
+            import_sessions(store, tmp_path)
+            budgets.append(shop(Saver(store)).get_state(config).values["budget"])
+
+    assert budgets == [90, 80, 70, 70]
+    assert len(store.thread("t").timelines()) == 3  # main, the rest of the source, and the writes of tasks

@@ -13,6 +13,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.run import Cost, Usage
 from perdure.shapes.store import CostPage
+from perdure.shapes.text import stamp
 from perdure.store.store import Store
 
 __all__ = ["Costs", "costs"]
@@ -64,8 +65,10 @@ def costs(
     /,
     *,
     by: Annotated[
-        Literal["run", "turn", "thread", "owner", "agent"] | None,
-        Parameter(help="What to add up; with a thread it is its runs, else threads"),
+        Literal["run", "turn", "thread", "owner", "agent", "day"] | None,
+        Parameter(
+            help="What to add up; with a thread it is its runs, else threads; a day is UTC, and the run's first"
+        ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Costs:
@@ -76,7 +79,8 @@ def costs(
     """
     kind = by or ("thread" if thread is None else "run")
     with reading(everywhere) as store:
-        return Costs.of(kind, _spent(store, thread, kind))
+        spent = _spent(store, thread, kind)
+        return Costs.of(kind, sorted(spent, key=lambda each: str(each[0])) if kind == "day" else spent)
 
 
 def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | None, Cost, Usage]]:
@@ -88,5 +92,6 @@ def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | 
                 yield of, turn.cost, turn.usage
             continue
         names: dict[str, str | None] = {"thread": each.id, "owner": each.owner, "agent": each.agent}
+        days = {run.id: stamp(run.begun_at)[:10] for run in each.runs()} if kind == "day" else {}
         for run, cost, usage in each.costs():
-            yield names.get(kind, run), cost, usage
+            yield days.get(run) or names.get(kind, run), cost, usage

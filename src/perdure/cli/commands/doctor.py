@@ -113,7 +113,7 @@ class Examined(Answer, frozen=True, kw_only=True):
             screen.wrap(each.what, " ", (each.do, "quiet"), indent=2, label=("! ", "warn"), whole_words=True)
         if self.error is None and not self.advice:
             verify = with_store("perdure verify", screen.store)
-            told = f"Nothing to change. To check what is stored: {verify}"
+            told = f"Nothing to change. What is stored was not read; to check it: {verify}"
             screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
 
 

@@ -131,6 +131,8 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         losses = [loss for each in self.sessions if each.messages for loss in each.losses]
         if losses:
             show_losses(screen, losses)
+        if self.others:
+            screen.say((f"{count(self.others, 'other file')} passed over: no session begins there.", "quiet"))
         for each in self.refused:
             screen.wrap(("✗ ", "bad"), each.why)
         if rows:

@@ -52,12 +52,20 @@ def formats_of(given: object) -> tuple[str, ...]:
         return tuple(signs)
     if "input" in body:
         return "openai-responses", "gemini-interactions"
+    if set(body) <= {"messages"} and all(map(_is_plain, messages := _messages(given))) and messages:
+        return ("openai-chat",)  # it means the same in each of them
     if "messages" in body or any("role" in each for each in _messages(given)):
         return _CHATS
     fits = any(field in body for field in _FIELDS) or any(
         field in each for each in _messages(given) for field in ("content", "parts", "type")
     )
     return registry.APIS if fits else ()
+
+
+def _is_plain(message: Mapping[str, Any]) -> bool:
+    """True for words of the system, the user or the assistant alone."""
+    has_words = set(message) == {"role", "content"} and isinstance(message["content"], str)
+    return has_words and message["role"] in ("system", "user", "assistant")
 
 
 def _messages(given: object) -> list[Mapping[str, Any]]:

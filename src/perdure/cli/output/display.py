@@ -49,6 +49,8 @@ def show_message(
     role = message.role
     if message.forgotten is not None:
         said: Part = (f"forgotten: {message.forgotten}", "quiet")
+    elif message.message is None:
+        said = ("damaged: its stored bytes are not what was written", "bad")
     else:
         said = words_of(message.message or {}, settled)
     if whole:

@@ -52,6 +52,10 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
         else:
             faults = count(len(self.faults) + self.unnamed, "fault")
             screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
+            screen.wrap(
+                "Restore a backup from before the damage (perdure restore), or copy the threads that are sound to a new "
+                "store (perdure copy … --thread ID). `perdure threads log` shows what is left of a damaged one."
+            )
         if self.partial:
             spaces = count(self.partial, "space")
             screen.say((f"Of {spaces} only what came since the saved point was read.", "quiet"))

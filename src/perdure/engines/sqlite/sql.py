@@ -1,7 +1,7 @@
 """Plain SQL on a store, read-only, with functions that open what is packed.
 
 `perdure_objects(row)` gives the values and messages of a row of the log as JSON, and a list that is stored by element as one value;
-`perdure_snapshot(space, root)` gives the path → value map of a state.
+`perdure_snapshot(space, root)` gives the path → value map of a state, NULL for one that was forgotten.
 
 A store of another engine is copied to a temporary SQLite file first, so that it has the same views with the same
 columns.  That reads the whole store: about a second for two thousand commits.
@@ -52,6 +52,8 @@ class _Info(Protocol):
 
 
 _info = cast("Callable[[Database, str], _Info]", apsw.ext.query_info)  # pyright: ignore[reportUnknownMemberType]
+_VIEWS = "SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name"
+_WORD = re.compile(r"\w+")
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
@@ -163,7 +165,17 @@ class Sql:
         except apsw.ExecutionCompleteError:
             return [], iter(())
         except apsw.Error as error:
-            raise _refused(error, self._place) from error
+            raise _refused(error, self._place, self._columns_of(sql)) from error
+
+    def _columns_of(self, sql: str) -> str:
+        """Return the columns of the views that a query names, or else the names of all views."""
+        words = {each.lower() for each in _WORD.findall(sql)}
+        views: list[str] = [name for (name,) in self._db.execute(_VIEWS)]
+        named = [name for name in views if name in words]
+        columns = {name: [row[1] for row in self._db.execute(f"PRAGMA table_info({name})")] for name in named}
+        if not named:
+            return f"The views are {', '.join(views)}."
+        return " ".join(f"{name} has {', '.join(each)}." for name, each in columns.items())
 
     def _check_one(self, sql: str) -> None:
         """Raise `Invalid` if anything but comments follows the first statement: its result would be lost."""
@@ -204,18 +216,24 @@ class Sql:
                     found.append({"kind": Kind.VALUE, "hash": fact.digest, "content": shown})
         return json.dumps(found)
 
-    def _snapshot(self, space: int, root: bytes) -> str:
+    def _snapshot(self, space: int, root: bytes) -> str | None:
         def nodes(digests: Sequence[Digest]) -> Sequence[bytes]:
             return [found.body for found in self._rows.objects(self._db, space, digests)]
 
-        return json.dumps(dict(self._entries(nodes, Digest(root.hex()))))
+        try:
+            return json.dumps(dict(self._entries(nodes, Digest(root.hex()))))
+        except Forgotten:
+            return None
 
 
-def _refused(error: apsw.Error, place: str) -> PerdureError:
+def _refused(error: apsw.Error, place: str, has: str = "") -> PerdureError:
+    """Return our error for one of SQLite; `has` says what could be asked."""
     if isinstance(error, apsw.SQLError | apsw.ReadOnlyError | apsw.BindingsError | apsw.AuthError):
         return Invalid(
             f"the query was not run on {place}: {error}.",
             code="query_invalid",
-            advice="The store is open read-only; see `perdure sql`.",
+            advice=has
+            if has and type(error) is apsw.SQLError
+            else "The store is open read-only; see `perdure sql`.",
         )
     return translated(error, "the query was not run", place)

@@ -53,7 +53,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     digest: Digest | None = None  # of the object; None: it has none, or it could not be read
     name: str | None = None  # of the timeline, cell or entry
-    place: str | None = None  # what people call the space, such as thread 'trip'; None: it was not looked up
+    place: str | None = None  # the space in words, of a message with its turn; None: it was not looked up
 
     def __str__(self) -> str:
         """Return what is damaged and how."""

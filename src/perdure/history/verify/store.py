@@ -29,7 +29,7 @@ import msgspec
 
 from perdure.engines import loops, shared_rules
 from perdure.engines.contract import Engine, Fact
-from perdure.errors import Corrupt, Forgotten, NotFound
+from perdure.errors import Corrupt, Forgotten, NotFound, PerdureError
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
 from perdure.history.space import STORE, THREADS, Space, label_of, words_for
@@ -46,7 +46,7 @@ from perdure.history.verify.records import (
     check_lines,
     checked_point,
 )
-from perdure.history.verify.report import DAMAGE, Findings, Progress, VerifiedPoint, VerifyReport
+from perdure.history.verify.report import DAMAGE, Fault, Findings, Progress, VerifiedPoint, VerifyReport
 from perdure.model.artifact import Artifact, decode_artifact
 from perdure.model.commit import (
     Changeset,
@@ -362,6 +362,7 @@ _OPAQUE = frozenset((Kind.VALUE, Kind.BODY, Kind.ENTRY, Kind.CHECKPOINT))
 
 _CACHE_BYTES = 16 * 1024 * 1024
 _HEADS_MAX = 256  # that the estimate of the work looks at
+_STEPS_MAX = 500  # commits that are read at once
 
 
 def verify(
@@ -400,8 +401,28 @@ def verify(
         findings.space = STORE
     report = findings.report()
     places = {name: words_for(engine, name) for name in {fault.space for fault in report.faults}}
-    named = [msgspec.structs.replace(fault, place=places[fault.space]) for fault in report.faults]
+    named = [
+        msgspec.structs.replace(fault, place=places[fault.space] + _turn_of(engine, fault))
+        for fault in report.faults
+    ]
     return msgspec.structs.replace(report, faults=tuple(named))
+
+
+def _turn_of(engine: Engine, fault: Fault) -> str:
+    """Return in which turn and commit a damaged body was said, in words; empty if that is not known.  Never raises."""
+    if fault.kind != Kind.BODY or fault.digest is None:
+        return ""
+    with suppress(PerdureError):
+        for hold in engine.holds(fault.space, limit=_HEADS_MAX):
+            at = hold.head.commit
+            while at is not None:
+                page = engine.steps(fault.space, at, limit=_STEPS_MAX)
+                for step in page:
+                    said = (each for each in step.changeset.events if isinstance(each, MessageAppended))
+                    if any(fault.digest in (each.body, each.vendor) for each in said):
+                        return f", turn {step.turn_number} of '{hold.head.timeline}', commit {step.digest}"
+                at = page[-1].commit.first_parent
+    return ""
 
 
 def _weight(engine: Engine, name: str) -> int:

@@ -3,6 +3,9 @@
 LangGraph writes MessagePack with extension types, each of which names a module, a class and its arguments, and in early
 versions JSON with `lc` constructors.  Both become a `ForeignObject` here: the names and the arguments, and nothing more.
 Pickles are never read.
+
+`saver_form` writes such data as Perdure's saver stores values, so that a graph can go on with it.  It names classes and
+constructs none: the saver does so only for the types of its own list and those that the program declared.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from typing import Any, cast
 import msgspec
 
 from perdure.errors import Invalid
+from perdure.model import canonical
 from perdure.model.canonical import DEPTH_MAX
 
-__all__ = ["ForeignObject", "decode_typed", "plain"]
+__all__ = ["ForeignObject", "decode_typed", "plain", "saver_form"]
 
 _ARRAY, _SNAPSHOT = 6, 7
 _NAMED = frozenset({0, 1, 2, 3, 4, 5})  # extension types that name a module and a class
@@ -29,6 +33,20 @@ _STANDARD = frozenset(
     {"builtins", "uuid", "datetime", "decimal", "collections", "pathlib", "ipaddress", "zoneinfo"}
 )
 _INT_MAX = 2**63
+_MARK = "$"  # the key that names a type in the saver's form
+_SAFE_INT_MAX = 2**53 - 1
+_SAVER_DEPTH_MAX = 40  # as deep as the saver stores values
+_FROM_TEXT = frozenset({"UUID", "Decimal", "ZoneInfo", "datetime"}) | {
+    f"IPv{version}{kind}" for version in (4, 6) for kind in ("Address", "Interface", "Network")
+}
+_FROM_PARTS = {"timedelta": "timedelta", "timezone": "timezone", "compile": "pattern"} | {
+    "PosixPath": "path",
+    "WindowsPath": "path",
+    "PurePosixPath": "PurePosixPath",
+    "PureWindowsPath": "PureWindowsPath",
+}
+_SEND = ("node", "arg", "timeout")  # the arguments of LangGraph's Send, by position
+_OF_LANGGRAPH = frozenset({"Interrupt", "Command", "Overwrite", "TimeoutPolicy", "Item"})
 
 
 class ForeignObject(msgspec.Struct, frozen=True):
@@ -128,3 +146,88 @@ def _plain_object(value: ForeignObject, depth: int) -> Any:
     if value.module in _STANDARD and (value.name in _LISTS or not is_nested):
         return inner
     return {"type": f"{value.module}.{value.name}", "value": inner}
+
+
+def saver_form(value: Any, depth: int = 0) -> Any:
+    """Return data as the saver stores it; raise `Invalid` if it has no form there."""
+    if depth > _SAVER_DEPTH_MAX:
+        raise _unreadable("value", "it is nested too deeply")
+    inner = depth + 1
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return (
+                value
+                if _is_text(value)
+                else {_MARK: "text", "v": value.encode("utf-8", "surrogatepass").hex()}
+            )
+        case int():
+            return value if abs(value) <= _SAFE_INT_MAX else {_MARK: "int", "v": str(value)}
+        case float():
+            return value if math.isfinite(value) else {_MARK: "float", "v": repr(value)}
+        case bytes() | bytearray() | memoryview():
+            return {_MARK: "bytes", "v": base64.b64encode(bytes(cast("bytes", value))).decode()}
+        case list() | tuple():
+            return [saver_form(each, inner) for each in cast("list[Any]", value)]
+        case dict():
+            given = cast("dict[Any, Any]", value)
+            if all(isinstance(key, str) and key != _MARK and _is_text(key) for key in given):
+                return {key: saver_form(each, inner) for key, each in given.items()}
+            return {
+                _MARK: "dict",
+                "v": [[saver_form(k, inner), saver_form(v, inner)] for k, v in given.items()],
+            }
+        case ForeignObject():
+            return _saver_object(value, inner)
+        case _:
+            raise _unreadable("value", f"a {type(value).__name__} has no form in a checkpoint")
+
+
+def _saver_object(value: ForeignObject, depth: int) -> Any:
+    """Return an object by the name of its type; one of no known type is for the program that declares it."""
+    name, given = value.name, value.value
+    inner = saver_form(given, depth)
+    if value.module.startswith("langchain") and name.removesuffix("Chunk").endswith("Message"):
+        return {_MARK: "message", "type": name, "v": inner}
+    if value.module.startswith("langchain") and name == "Document":
+        return {
+            _MARK: name,
+            "v": {field: inner[field] for field in ("id", "metadata", "page_content") if field in inner},
+        }
+    if value.module.startswith("langgraph"):
+        if name == "DeltaSnapshot":
+            return {_MARK: "delta", "v": inner}
+        if name == "Send" and isinstance(inner, list):
+            return {_MARK: name, "v": dict(zip(_SEND, cast("list[Any]", inner), strict=False))}
+        if name in _OF_LANGGRAPH and isinstance(inner, dict):
+            return {_MARK: name, "v": cast("Any", inner)}
+    if value.module in _STANDARD | {"re"} and (found := _standard_form(name, given, inner)) is not None:
+        return found
+    if isinstance(given, list | bytes):
+        raise _unreadable("value", f"a {value.module}.{name} has no form in a checkpoint")
+    kind = "object" if isinstance(given, dict) else "enum"
+    return {_MARK: kind, "type": [value.module, name], "v": inner}
+
+
+def _standard_form(name: str, given: Any, inner: Any) -> Any:
+    if name in ("set", "frozenset") and isinstance(given, list):
+        return {_MARK: name, "v": sorted(inner, key=canonical.encode)}
+    if name in ("tuple", "deque") and isinstance(given, list):
+        return {_MARK: name, "v": inner}
+    if name in _FROM_TEXT and isinstance(given, str):
+        return {_MARK: name, "v": inner}
+    if name in _FROM_PARTS and isinstance(given, list):
+        return {_MARK: _FROM_PARTS[name], "v": inner}
+    try:
+        if name == "date":
+            return {_MARK: name, "v": datetime.date(*given).isoformat()}
+        if name == "time" and not given.get("tzinfo"):
+            return {_MARK: name, "v": datetime.time(**given).isoformat()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _unreadable("value", f"it is no {name}") from error
+    return None
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)

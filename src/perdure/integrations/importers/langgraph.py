@@ -2,8 +2,11 @@
 
 Each checkpoint holds the whole list of messages, or for a delta channel the writes since its parent.  The lists of all
 checkpoints form a tree of messages; each end of it is a path, and the list of the newest checkpoint is the first.  So
-messages that a graph removed or replaced are kept on a timeline of their own.  The other channels of the newest
-checkpoint become values of the state.
+messages that a graph removed or replaced are kept on a timeline of their own.
+
+The newest checkpoint is carried over whole, as Perdure's saver stores it: channels, versions, metadata and the writes of
+tasks, so that the graph goes on from it under the same thread id.  So are those of subgraphs that may still go on.
+If a value has no form in a checkpoint, none is carried over; the report says so, and the saver refuses the thread.
 
 The tables are in a SQLite file or on a PostgreSQL server, and nothing is written there.  Both give the same rows.  A
 table without the columns that are read here is of a version that is not known.
@@ -15,6 +18,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, Protocol, cast
@@ -22,8 +26,11 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
-from perdure.integrations.importers.foreign_data import ForeignObject, decode_typed, plain
+from perdure.integrations import foreign_ids
+from perdure.integrations.checkpoint_layout import carried_record, is_of_task, is_trigger
+from perdure.integrations.importers.foreign_data import ForeignObject, decode_typed, plain, saver_form
 from perdure.integrations.importers.session import (
+    CarriedCheckpoint,
     ForeignSession,
     Json,
     Link,
@@ -83,8 +90,21 @@ def read_sessions(place: str) -> Iterator[ForeignSession]:
 
 
 def _read(tables: Tables, source: str) -> Iterator[ForeignSession]:
-    for thread, namespace in tables.threads():
-        yield _CheckpointReading(tables, thread, namespace, source).session()
+    """Yield the sessions of each thread: those of its namespaces, then that of the root graph, which carries on."""
+    for thread, places in groupby(tables.threads(), key=lambda place: place[0]):
+        root: _CheckpointReading | None = None
+        others: list[_CheckpointReading] = []  # of namespaces that may go on
+        for _, namespace in places:
+            reading = _CheckpointReading(tables, thread, namespace, source)
+            session = reading.session()
+            if namespace == "":
+                root = reading
+                continue
+            if root is not None and reading.may_go_on(root):
+                others.append(reading)
+            yield session
+        if root is not None:
+            yield root.carrying(others)
 
 
 class _MessageNode(msgspec.Struct, kw_only=True):
@@ -102,21 +122,23 @@ class _CheckpointReading:
     def __init__(self, tables: Tables, thread: str, namespace: str, source: str) -> None:
         self._tables, self._thread, self._namespace = tables, thread, namespace
         id = f"{thread}/{namespace}" if namespace else thread
-        self._session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=source)
+        own = thread_id(FORMAT, id) if namespace else foreign_ids.thread_id(thread)  # as the saver names it
+        self._session = ForeignSession(format=FORMAT, id=id, thread=own, source=source)
         self._session.facts = {"session": id, "thread_id": thread, "checkpoint_ns": namespace}
         self._roots: list[_MessageNode] = []
         self._lists: dict[str, list[_MessageNode]] = {}  # by checkpoint
         self._ends: dict[str, list[str]] = {}  # the checkpoints whose lists end with a message, by its name
         self._channel: str | None = None
+        self._newest: CheckpointRow | None = None  # None: the last one cannot be read, or there is none
 
     def session(self) -> ForeignSession:
         """Read all checkpoints; the newest one decides about the first path and the state."""
         newest: CheckpointRow | None = None
         raw: dict[str, CheckpointRow] = {}
         digest = sha256()
-        count = 0
+        count, last = 0, ""
         for row in self._tables.checkpoints(self._thread, self._namespace):
-            count += 1
+            count, last = count + 1, row.id
             digest.update(row.id.encode("utf-8", "surrogatepass") + sha256(row.raw).digest())
             if row.parent in raw:
                 del raw[row.parent]
@@ -134,13 +156,64 @@ class _CheckpointReading:
                 )
         self._session.facts |= {"checkpoints": count, "checkpoints_digest": digest.hexdigest()}
         self._session.paths = self._paths(newest)
+        self._newest = newest if newest is not None and newest.id == last else None
         if newest is not None:
             self._session.facts["checkpoint"] = newest.id
             self._session.state = self._state(newest)
         self._session.originals = self._originals(raw, newest)
         if self._namespace:
-            self._session.links.append(Link(kind="parent", thread=thread_id(FORMAT, self._thread)))
+            self._session.links.append(Link(kind="parent", thread=foreign_ids.thread_id(self._thread)))
+        self._session.checkpoints = frozenset(self._lists)
         return self._session
+
+    def may_go_on(self, root: _CheckpointReading) -> bool:
+        """True for a subgraph that remembers, and for the task of a step that has not ended."""
+        if self._newest is None or root._newest is None:
+            return False
+        return not is_of_task(self._namespace) or self._newest.id > root._newest.id
+
+    def carrying(self, others: Sequence[_CheckpointReading]) -> ForeignSession:
+        """Return the session with the checkpoints that a graph goes on from, its own last; without any if one has no form."""
+        if self._newest is None:
+            return self._session
+        try:
+            self._session.carried = [each._carried() for each in (*others, self)]
+        except (PerdureError, RecursionError, TypeError, ValueError, AttributeError) as error:
+            why = f"a graph cannot go on from it: {str(error)[:200]}"
+            self._session.losses.append(
+                Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why)
+            )
+        self._session.checkpoints = self._session.checkpoints.union(*(each._lists for each in others))
+        return self._session
+
+    def _carried(self) -> CarriedCheckpoint:
+        row = self._newest
+        assert row is not None
+        values = dict(row.values)
+        for channel in as_object(row.metadata.get("counters_since_delta_snapshot")):
+            if channel not in values:
+                if channel != self._channel:
+                    raise _not_carried(f"channel {channel[:80]} is stored as differences")
+                values[channel] = ForeignObject(
+                    "langgraph", "DeltaSnapshot", [n.value for n in self._lists[row.id]]
+                )
+        place, is_early = (self._thread, self._namespace), row.checkpoint["v"] < _VERSION_MAX
+        if is_early and row.parent and self._tables.writes(place, row.parent, "__pregel_tasks"):
+            raise _not_carried("it is of an early version and has tasks that were sent")
+        about: Json = {"source": "loop", "step": max(len(self._lists) - 2, -1), "parents": {}, **row.metadata}
+        whole = {**row.checkpoint, "id": row.id}
+        nodes = self._lists[row.id] if isinstance(values.get(self._channel or ""), list) else []
+        return CarriedCheckpoint(
+            namespace=self._namespace,
+            record=carried_record(place, whole, values, about, saver_form),
+            channels={name: saver_form(each) for name, each in values.items() if not is_trigger(name, each)},
+            messages=self._channel if nodes else None,
+            parts=tuple(node.name for node in nodes),
+            writes=tuple(
+                {**each, "value": saver_form(each["value"]), "at": 0}
+                for each in self._tables.writes(place, row.id)
+            ),
+        )
 
     def _list(self, row: CheckpointRow) -> list[_MessageNode]:
         """Return the messages of a checkpoint as nodes of the tree."""
@@ -162,11 +235,11 @@ class _CheckpointReading:
     def _replayed(self, values: list[Any], parent: str, channel: str) -> list[Any]:
         """Return a list with the writes that were stored at the checkpoint before, as a delta channel applies them."""
         try:
-            writes = self._tables.writes(self._thread, self._namespace, parent, channel)
+            writes = self._tables.writes((self._thread, self._namespace), parent, channel)
         except PerdureError:
             self._session.unmapped["write that cannot be read"] += 1
             return values
-        for write in writes:
+        for write in (each["value"] for each in writes):
             for value in as_list(write) or [write]:
                 fields = _fields(value)
                 id = None if fields is None else as_text(fields[1].get("id"))
@@ -297,6 +370,10 @@ class _CheckpointReading:
         return [*found, Original(name="thread", content=told, media_type="application/json")]
 
 
+def _not_carried(why: str) -> Unsupported:
+    return Unsupported(f"{why}.", code="import_checkpoint_not_carried")
+
+
 def _name(parent: _MessageNode | None, value: Any) -> str:
     """Return the name of a message, which depends on all messages before it."""
     text = json.dumps([parent.name if parent else "", plain(value)], sort_keys=True, ensure_ascii=False)
@@ -393,6 +470,8 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes  # as it is stored; empty where it is stored in pieces
     kind: str = ""
     fault: str | None = None  # why it cannot be read
+    checkpoint: Json = {}  # all of it, as far as it is stored in one piece
+    metadata: Json = {}
 
 
 class Tables(Protocol):
@@ -406,8 +485,11 @@ class Tables(Protocol):
         """Yield the checkpoints in the order of their ids, which is that of time."""
         ...
 
-    def writes(self, thread: str, namespace: str, checkpoint: str, channel: str) -> list[Any]:
-        """Return the values that were written to a channel at a checkpoint, in the order in which they apply."""
+    def writes(self, place: tuple[str, str], checkpoint: str, channel: str | None = None) -> list[Json]:
+        """Return the writes of tasks at a checkpoint in the order in which they apply, to one channel or to all for None.
+
+        Each has its task, path, index, channel and value.
+        """
         ...
 
 
@@ -426,7 +508,9 @@ class SqliteTables:
         if lacking:
             raise _unknown_version(source, f"table checkpoints has no column {', '.join(sorted(lacking))}")
         has_path = "task_path" in columns_of(connection, "writes")
+        self._path = "task_path" if has_path else "NULL"
         self._order = "task_path, task_id, idx" if has_path else "task_id, idx"
+        self._metadata = "metadata" if "metadata" in columns_of(connection, "checkpoints") else "NULL"
 
     def threads(self) -> list[tuple[str, str]]:
         """Return the ids of threads with their namespaces, sorted."""
@@ -436,21 +520,21 @@ class SqliteTables:
     def checkpoints(self, thread: str, namespace: str) -> Iterator[CheckpointRow]:
         """Yield the checkpoints in the order of their ids."""
         query = (
-            "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint FROM checkpoints "
+            f"SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, {self._metadata} FROM checkpoints "
             "WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id"
         )
-        for id, parent, kind, body in self._connection.execute(query, (thread, namespace)):
+        for id, parent, kind, body, metadata in self._connection.execute(query, (thread, namespace)):
             raw = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogateescape")
-            yield _row(str(id), parent, str(kind or "json"), raw)
+            yield _row(str(id), parent, str(kind or "json"), raw, metadata)
 
-    def writes(self, thread: str, namespace: str, checkpoint: str, channel: str) -> list[Any]:
-        """Return the values that were written to a channel at a checkpoint."""
+    def writes(self, place: tuple[str, str], checkpoint: str, channel: str | None = None) -> list[Json]:
+        """Return the writes of tasks at a checkpoint."""
         query = (
-            "SELECT type, value FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? "
-            f"AND channel = ? ORDER BY {self._order}"
+            f"SELECT task_id, {self._path}, idx, channel, type, value FROM writes "
+            "WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3 AND (?4 IS NULL OR channel = ?4) "
+            f"ORDER BY {self._order}"
         )
-        rows = self._connection.execute(query, (thread, namespace, checkpoint, channel))
-        return [_decoded(str(kind or "json"), body) for kind, body in rows]
+        return [_task_write(*row) for row in self._connection.execute(query, (*place, checkpoint, channel))]
 
 
 class PostgresTables:
@@ -468,10 +552,10 @@ class PostgresTables:
     def checkpoints(self, thread: str, namespace: str) -> Iterator[CheckpointRow]:
         """Yield the checkpoints in the order of their ids."""
         query = (
-            "SELECT checkpoint_id, parent_checkpoint_id, checkpoint FROM checkpoints "
+            "SELECT checkpoint_id, parent_checkpoint_id, checkpoint, metadata FROM checkpoints "
             'WHERE thread_id = %s AND checkpoint_ns = %s ORDER BY checkpoint_id COLLATE "C"'
         )
-        for id, parent, body in self._connection.execute(query, (thread, namespace)).fetchall():
+        for id, parent, body, metadata in self._connection.execute(query, (thread, namespace)).fetchall():
             checkpoint = as_object(body)
             values = {**as_object(checkpoint.get("channel_values"))}
             fault = _version_fault(checkpoint)
@@ -481,17 +565,25 @@ class PostgresTables:
                 fault = str(error)
             channels = frozenset(as_object(checkpoint.get("channel_versions")))
             yield CheckpointRow(
-                id=str(id), parent=parent, values=values, channels=channels, raw=b"", fault=fault
+                id=str(id),
+                parent=parent,
+                values=values,
+                channels=channels,
+                raw=b"",
+                fault=fault,
+                checkpoint=checkpoint,
+                metadata=as_object(metadata),
             )
 
-    def writes(self, thread: str, namespace: str, checkpoint: str, channel: str) -> list[Any]:
-        """Return the values that were written to a channel at a checkpoint."""
+    def writes(self, place: tuple[str, str], checkpoint: str, channel: str | None = None) -> list[Json]:
+        """Return the writes of tasks at a checkpoint."""
         query = (
-            "SELECT type, blob FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns = %s "
-            "AND checkpoint_id = %s AND channel = %s ORDER BY task_path, task_id, idx"
+            "SELECT task_id, task_path, idx, channel, type, blob FROM checkpoint_writes WHERE thread_id = %s "
+            "AND checkpoint_ns = %s AND checkpoint_id = %s AND (%s::text IS NULL OR channel = %s) "
+            "ORDER BY task_path, task_id, idx"
         )
-        rows = self._connection.execute(query, (thread, namespace, checkpoint, channel)).fetchall()
-        return [_decoded(str(kind or "json"), body) for kind, body in rows]
+        given = (*place, checkpoint, channel, channel)
+        return [_task_write(*row) for row in self._connection.execute(query, given).fetchall()]
 
     def _blobs(self, thread: str, namespace: str, versions: Json) -> Json:
         query = (
@@ -541,7 +633,14 @@ def _check_postgres(connection: Any, place: str) -> None:
         )
 
 
-def _row(id: str, parent: object, kind: str, raw: bytes) -> CheckpointRow:
+def _task_write(
+    task: str, path: str | None, index: int, channel: str, kind: str | None, body: object
+) -> Json:
+    about: Json = {"task": str(task), "path": path or "", "index": index, "channel": str(channel)}
+    return {**about, "value": _decoded(kind or "json", body)}
+
+
+def _row(id: str, parent: object, kind: str, raw: bytes, metadata: object) -> CheckpointRow:
     try:
         checkpoint = as_object(decode_typed(kind, raw))
         fault = _version_fault(checkpoint)
@@ -555,7 +654,16 @@ def _row(id: str, parent: object, kind: str, raw: bytes) -> CheckpointRow:
         raw=raw,
         kind=kind,
         fault=fault,
+        checkpoint=checkpoint,
+        metadata=_metadata(metadata),
     )
+
+
+def _metadata(stored: object) -> Json:
+    try:
+        return as_object(_decoded("json", stored)) if stored else {}
+    except PerdureError:
+        return {}
 
 
 def _version_fault(checkpoint: Json) -> str | None:

@@ -28,6 +28,7 @@ from perdure.providers.contract import Loss
 
 __all__ = [
     "FORMATS",
+    "CarriedCheckpoint",
     "SessionEntry",
     "Json",
     "JsonLine",
@@ -96,6 +97,17 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(self.content).hexdigest()
 
 
+class CarriedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest checkpoint of a namespace of LangGraph as Perdure's saver stores it, so that its graph can go on."""
+
+    namespace: str
+    record: Json
+    channels: Json  # values by channel
+    messages: str | None = None  # the channel whose list is in the transcript; None: none is
+    parts: tuple[str, ...] = ()  # the names of its elements
+    writes: tuple[Json, ...] = ()  # of tasks
+
+
 class ForeignSession(msgspec.Struct, kw_only=True):
     """One conversation of another tool."""
 
@@ -107,7 +119,9 @@ class ForeignSession(msgspec.Struct, kw_only=True):
     paths: list[tuple[SessionEntry, ...]] = []
     undone: frozenset[str] = frozenset()  # names of parts that the source took back
     facts: Json = {}
-    state: Json = {}  # values by path
+    state: Json = {}  # values by path; left out if checkpoints are carried over, which have them
+    carried: list[CarriedCheckpoint] = []  # that of the root graph last
+    checkpoints: frozenset[str] = frozenset()  # the ids of all checkpoints in the source
     links: list[Link] = []
     originals: list[Original] = []
     unmapped: Counter[str] = msgspec.field(default_factory=Counter[str])

@@ -19,11 +19,13 @@ import msgspec
 
 from perdure.engines.contract import LabelOf
 from perdure.engines.loops import Attempts
-from perdure.errors import Moved, PerdureError, StaleHead
+from perdure.errors import Invalid, Moved, NotFound, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
+from perdure.integrations.checkpoint_layout import RECORD, WRITES, channel_path, line_of, name_of, write_path
 from perdure.integrations.importers.foreign_data import plain
 from perdure.integrations.importers.session import (
+    CarriedCheckpoint,
     ForeignSession,
     Json,
     SessionEntry,
@@ -43,6 +45,7 @@ from perdure.providers.contract import Loss
 from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
 from perdure.runtime.import_commit import ImportStep
 from perdure.runtime.import_messages import read
+from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
@@ -79,7 +82,7 @@ def write_session(
     Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
     """
     found = _report(session, None)
-    if not any(session.paths):
+    if not any(session.paths) and not session.carried:
         return found
     thread = store.thread(session.thread, agent=agent, owner=owner)
     found = msgspec.structs.replace(found, thread=thread.id)
@@ -89,8 +92,16 @@ def write_session(
     writing = _Writing(thread, session)
     for path in session.paths:
         writing.place(path)
-    writing.settle()
-    _describe(thread, session)
+    if session.paths:
+        writing.settle()
+    try:
+        writing.describe(writing.carrying_line())
+    except Invalid as error:
+        if not session.carried:
+            raise
+        why = f"a graph cannot go on from it: {_shown(error)}"
+        writing.losses.append(Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why))
+        writing.describe(None)
     return msgspec.structs.replace(
         found,
         timelines=tuple(writing.timelines),
@@ -151,6 +162,75 @@ class _Writing:
         last, _ = self._new(self._session.paths[-1])
         if last is not None or self._session.undone:
             self._take_back(last)
+
+    def carrying_line(self) -> Thread | None:
+        """Return the timeline that ends as the source does, where its graph can go on; None if there is none."""
+        if not self._session.carried:
+            return None
+        last = self._new(self._session.paths[0])[0] if self._session.paths else None
+        holds = sorted(self._thread.timelines(), key=lambda hold: hold.head.timeline != MAIN)
+        for hold in holds if last is not None else holds[:1]:
+            if not hold.sealed and self._is_tip(hold.head.commit, last):
+                line = self._on(hold.head.timeline)
+                if self._is_of_source(line):
+                    return line
+        return None
+
+    def _is_of_source(self, line: Thread) -> bool:
+        """True if the checkpoint at the head of a timeline is of the source, or there is none: no graph went on here."""
+        stored = line.get(RECORD, default=None)
+        return stored is None or as_object(stored).get("id") in self._session.checkpoints
+
+    def describe(self, line: Thread | None) -> None:
+        """Keep the originals by digest, say in the state what was imported, and carry the checkpoints over to `line`.
+
+        The root graph's comes last: once it is there, its graph finds everything.  None: none is carried over.
+        """
+        originals = _keep_originals(self._thread, self._session)
+        root = self._session.carried[-1] if line is not None else None
+        if line is not None:
+            for each in self._session.carried[:-1]:
+                side = self._begun(line_of(each.namespace))
+                if self._is_of_source(side):
+                    self._carry_writes(each)
+                    with side.change("import", on_conflict="rebase") as change:
+                        _put_checkpoint(change, each, {})
+            self._carry_writes(self._session.carried[-1])
+        said = self._said(line) if line is not None else {}
+        if line is not None and root is not None and line.timeline != MAIN:
+            with line.change("import", on_conflict="rebase") as change:
+                _put_checkpoint(change, root, said)
+        with self._thread.change("import", on_conflict="rebase") as change:
+            _put_description(change, self._session, originals)
+            if root is None:
+                for path, value in self._session.state.items():
+                    _put(change, path, value)
+            elif line is not None and line.timeline == MAIN:
+                _put_checkpoint(change, root, said)
+
+    def _begun(self, timeline: str) -> Thread:
+        try:
+            return self._thread.on(timeline)
+        except NotFound:
+            return self._thread.fork(timeline, at=None)
+
+    def _carry_writes(self, each: CarriedCheckpoint) -> None:
+        if not each.writes:
+            return
+        with self._begun(WRITES).change("import", on_conflict="rebase") as change:
+            for write in each.writes:
+                path = write_path(each.namespace, each.record["id"], write)
+                if change.get(path, default=None) is None:
+                    change.put(path, write)
+
+    def _said(self, line: Thread) -> dict[str, str]:
+        """Return the ids of the messages in the transcript by the names of their parts."""
+        ids: dict[Digest, str] = {}
+        for step in reader.steps(self._space, line.head.commit):
+            for event in step.changeset.events:
+                if isinstance(event, MessageAppended):
+                    ids.setdefault(step.digest, event.id)
+        return {name: ids[commit] for name, commit in self._known.items() if commit in ids}
 
     def _look(self) -> None:
         """Read which parts the thread has, and in which commits."""
@@ -415,9 +495,8 @@ def _with_facts(message: Message, format: str, facts: list[dict[str, Any]]) -> M
     return msgspec.structs.replace(message, vendor_metadata=text)
 
 
-def _describe(thread: Thread, session: ForeignSession) -> None:
-    """Keep the originals by digest, and say in the state what was imported from where."""
-    originals: list[dict[str, Any]] = []
+def _keep_originals(thread: Thread, session: ForeignSession) -> list[Json]:
+    found: list[Json] = []
     for each in session.originals:
         for number, start in enumerate(range(0, max(1, len(each.content)), _ORIGINAL_BYTES_MAX)):
             piece = each.content[start : start + _ORIGINAL_BYTES_MAX]
@@ -425,7 +504,11 @@ def _describe(thread: Thread, session: ForeignSession) -> None:
                 f"original {each.name}" + (f" part {number + 1}" if number else ""), ID_BYTES_MAX
             )
             digest = thread.artifacts.put(piece, media_type=each.media_type, name=label)
-            originals.append({"name": each.name, "artifact": str(digest), "size": len(piece)})
+            found.append({"name": each.name, "artifact": str(digest), "size": len(piece)})
+    return found
+
+
+def _put_description(change: Change, session: ForeignSession, originals: list[Json]) -> None:
     described = {
         "format": session.format,
         "id": session.id,
@@ -435,16 +518,32 @@ def _describe(thread: Thread, session: ForeignSession) -> None:
         "unmapped": dict(session.unmapped),
         "facts": session.facts,
     }
-    links = [msgspec.to_builtins(link) for link in session.links]
-    with thread.change("import", on_conflict="rebase") as change:
-        _put(change, SESSION_PATH, described)
-        if links:
-            _put(change, _LINKS, links)
-        for path, value in session.state.items():
-            _put(change, path, value)
+    _put(change, SESSION_PATH, described)
+    if session.links:
+        _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
 
 
-def _put(change: Any, path: str, value: Any) -> None:
+def _put_checkpoint(change: Change, carried: CarriedCheckpoint, said: Mapping[str, str]) -> None:
+    """Write a checkpoint as the saver does; each message of its list names the one in the transcript."""
+    before = as_object(change.get(RECORD, default=None))
+    if before.get("id") == carried.record["id"]:
+        return
+    change.put(RECORD, carried.record)
+    for channel, value in carried.channels.items():
+        if channel == carried.messages:
+            value = [
+                {**each, "said": said[part]} if part in said and "$" in each else each
+                for each, part in zip(value, carried.parts, strict=True)
+            ]
+        if change.get(channel_path(channel), default=None) != value:
+            change.put(channel_path(channel), value)
+    for channel in as_list(before.get("channels")):
+        if channel not in carried.channels:
+            change.delete(channel_path(channel))
+    change.name(name_of(carried.namespace, carried.record["id"]))
+
+
+def _put(change: Change, path: str, value: Any) -> None:
     """Write a value that is not there yet, as JSON that can be stored."""
     stored = well_formed_json(plain(value))
     if change.get(path, default=None) != stored:

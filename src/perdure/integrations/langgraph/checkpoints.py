@@ -16,7 +16,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from itertools import pairwise
 from secrets import token_hex
 from sys import getrefcount
@@ -27,20 +26,27 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, get_checkpoint_metadata
 
-from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, PerdureError
-from perdure.integrations import foreign_ids
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, PerdureError, Unsupported
+from perdure.integrations.checkpoint_layout import (
+    CHANNELS,
+    RECORD,
+    WRITES,
+    gone_path,
+    has_work,
+    is_trigger,
+    line_of,
+    name_of,
+    write_path,
+    writes_path,
+)
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.langgraph.task_writes import (
     CARRIED_PATH,
-    WRITES,
     PendingWrites,
     TaskWrite,
     carried_name,
-    gone_path,
     merge_writes,
     read_carried,
-    write_path,
-    writes_path,
 )
 from perdure.integrations.langgraph.transcript import RememberedLists, full_at
 from perdure.model.canonical import Json, prepared
@@ -55,32 +61,23 @@ from perdure.store.thread import Thread
 from perdure.store.view import View
 
 __all__ = [
-    "CHANNELS",
-    "RECORD",
     "CheckpointRecord",
     "FoundCheckpoint",
     "How",
     "SaverMemory",
     "GraphThreads",
-    "channel_path",
     "config_of",
     "fork",
     "ids_of",
     "is_of_run",
-    "is_of_task",
-    "line_of",
-    "name_of",
     "side_line",
     "spoken",
     "thread_id_of",
 ]
 
-RECORD = "/langgraph/checkpoint.json"
-CHANNELS = "/langgraph/channels"
 _identity = id  # parameters here are called `id`, too
 _SIDE, _EMPTIED, _PRUNED = "langgraph/side-", "/langgraph/emptied.json", "/langgraph/pruned.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
-_TRIGGER = "branch:to:"
 _KNOWN_MAX = 4096
 _log = logging.getLogger("perdure.integrations")
 _TIPS_MAX, _LINES_MAX = 256, 10_000
@@ -122,7 +119,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         thread_id, namespace, parent = ids_of(config)
         given = cast("Mapping[str, Any]", checkpoint)
         values = given["channel_values"]
-        triggers = sorted(channel for channel, value in values.items() if _is_trigger(channel, value))
+        triggers = sorted(channel for channel, value in values.items() if is_trigger(channel, value))
         return cls(
             thread_id=thread_id,
             namespace=namespace,
@@ -172,32 +169,6 @@ class FoundCheckpoint(NamedTuple):
     def key(self) -> tuple[str, str]:
         """The namespace and the id."""
         return self.record.namespace, self.record.id
-
-
-def line_of(namespace: str) -> str:
-    """Return the timeline of a namespace."""
-    return MAIN if namespace == "" else f"langgraph/{sha256(_bytes(namespace)).hexdigest()[:48]}"
-
-
-def _is_trigger(channel: str, value: object) -> bool:
-    """True for a channel that only says which node is next; a path for it would come and go with each step."""
-    return value is None and channel.startswith(_TRIGGER)
-
-
-def name_of(namespace: str, id: str) -> str:
-    """Return the name of the commit of a checkpoint."""
-    if namespace == "":
-        return foreign_ids.moment_name(_OF_ROOT, id)
-    return foreign_ids.moment_name(_OF_NAMESPACE, f"{sha256(_bytes(namespace)).hexdigest()[:48]}/{id}")
-
-
-def channel_path(channel: str) -> str:
-    """Return the path of a channel."""
-    return f"{CHANNELS}/{foreign_ids.path_segment(channel)}"
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 class GraphThreads(FrameworkThreads):
@@ -254,7 +225,17 @@ class GraphThreads(FrameworkThreads):
         if not commits or self.is_gone(thread_id, namespace, id):
             return None
         found = self.at(thread.at(commits[-1]), thread_id, namespace)
-        return found if found is not None and found.record.id == id else None
+        if found is None or found.record.id != id:  # an import named the commit of its last message
+            raise _not_carried(thread_id, id)
+        return found
+
+    def check_carried(self, view: View, thread_id: str) -> None:
+        """Raise `Unsupported` if a line without a checkpoint has messages of an imported graph: it would begin empty."""
+        session: Any = view.get("/import/session", default=None) if view.digest else None
+        is_of_graph = isinstance(session, dict) and cast("dict[str, Any]", session).get("format") == _OF_ROOT
+        last = view.log(limit=1) if view.digest else ()
+        if is_of_graph or any(name.startswith(f"{_OF_ROOT}:") for each in last for name in each.names):
+            raise _not_carried(thread_id, None)
 
     def at(self, view: View, thread_id: str, namespace: str) -> FoundCheckpoint | None:
         """Return the last checkpoint of a line up to a moment; None if there is none."""
@@ -316,9 +297,12 @@ class GraphThreads(FrameworkThreads):
         for entry, thread in self.commits(thread_id):
             view = thread.at(entry)
             try:
-                record = read_record(view.get(RECORD))
+                stored = view.get(RECORD, default=None)
             except Forgotten:
                 continue
+            if stored is None:  # an imported message, before the checkpoint that was carried over
+                continue
+            record = read_record(stored)
             key = record.namespace, record.id
             if key not in found or found[key][0] < entry.at:
                 found[key] = entry.at, FoundCheckpoint(record, view, entry.digest)
@@ -445,6 +429,18 @@ def read_record(stored: Any) -> CheckpointRecord:
         ) from error
 
 
+def _not_carried(thread_id: str, id: str | None) -> Unsupported:
+    which = f"checkpoint {id}" if id else "the newest checkpoint"
+    return Unsupported(
+        f"thread '{thread_id}' was imported without the channels of {which}; nothing was read or written.",
+        code="checkpoint_not_imported",
+        advice="Import its database again to carry the newest checkpoint over, or begin another thread with its messages: "
+        "saver.missed_messages(config) returns them.",
+        thread=thread_id,
+        checkpoint=id,
+    )
+
+
 class _CountedReference:
     """What a weak reference is to other objects, to one that can have none: it is gone once no other code refers to it."""
 
@@ -529,28 +525,6 @@ class SaverMemory:
         """Return the object of the run that wrote a checkpoint; None if it has ended, or none is known."""
         found = self._runs.get((thread_id, namespace, id))
         return None if found is None else found()
-
-
-def has_work(checkpoint: Mapping[str, Any]) -> bool:
-    """True if nodes are to run after a checkpoint, as far as the checkpoint itself says so.
-
-    A topic that its readers have emptied has a new version and no value, and triggers nothing.
-    """
-    values, versions, seen = (
-        checkpoint[key] for key in ("channel_values", "channel_versions", "versions_seen")
-    )
-    if values.get("__pregel_tasks") or "__start__" in values:
-        return True
-    if any(channel.startswith(_TRIGGER) for channel in values):
-        return True
-    return any(
-        channel in values
-        and not (type(values[channel]) is list and not values[channel])
-        and str(versions.get(channel, "")) > str(version)
-        for node, versions_of_node in seen.items()
-        if node not in ("__input__", "__interrupt__")
-        for channel, version in versions_of_node.items()
-    )
 
 
 def fork(line: Thread, name: str, at: Any) -> Thread:
@@ -691,8 +665,3 @@ def config_of(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:
 def is_of_run(config: RunnableConfig) -> bool:
     """True if a run of LangGraph calls the saver, and not a program itself."""
     return "__pregel_runtime" in config.get("configurable", {})
-
-
-def is_of_task(namespace: str) -> bool:
-    """True if a namespace belongs to one task: `node:task`.  Two runs never meet there, whatever a node calls at once."""
-    return ":" in namespace.rpartition("|")[2]

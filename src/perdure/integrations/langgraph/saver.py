@@ -47,23 +47,27 @@ from langgraph.checkpoint.base import (
 
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, NotFound, StaleHead
-from perdure.integrations.door import Door
-from perdure.integrations.langgraph.checkpoints import (
+from perdure.integrations.checkpoint_layout import (
     CHANNELS,
     RECORD,
+    WRITES,
+    channel_path,
+    is_of_task,
+    line_of,
+    name_of,
+    write_path,
+)
+from perdure.integrations.door import Door
+from perdure.integrations.langgraph.checkpoints import (
     CheckpointRecord,
     FoundCheckpoint,
     GraphThreads,
     How,
     SaverMemory,
-    channel_path,
     config_of,
     fork,
     ids_of,
     is_of_run,
-    is_of_task,
-    line_of,
-    name_of,
     side_line,
     spoken,
     thread_id_of,
@@ -71,13 +75,11 @@ from perdure.integrations.langgraph.checkpoints import (
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.deletion import CheckpointDeletion
 from perdure.integrations.langgraph.task_writes import (
-    WRITES,
     TaskWrite,
     WaitBackoff,
     carry,
     is_carriable,
     store_writes,
-    write_path,
 )
 from perdure.integrations.langgraph.transcript import (
     ListChange,
@@ -310,7 +312,10 @@ class Saver(BaseCheckpointSaver[str]):
         tip = self._memory.tip(thread_id, view.timeline)
         if tip is not None and tip[0] == view.head:
             return tip[1]._replace(source=view, is_last=True)
-        return self._threads.at(view, thread_id, namespace)
+        found = self._threads.at(view, thread_id, namespace)
+        if found is None and namespace == "":
+            self._threads.check_carried(view, thread_id)
+        return found
 
     def _current(self, thread_id: str, read: Callable[[], _T | None]) -> _T | None:
         """Return what `read` returns, also if the thread was removed and perhaps begun again by another process."""

@@ -24,6 +24,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from perdure.errors import Corrupt, Invalid, StaleHead
 from perdure.integrations import foreign_ids
+from perdure.integrations.checkpoint_layout import write_path
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.fork_safety import ThreadLock, renew_in_child
@@ -32,22 +33,17 @@ from perdure.store.thread import Thread
 
 __all__ = [
     "CARRIED_PATH",
-    "WRITES",
     "WaitBackoff",
     "PendingWrites",
     "TaskWrite",
     "carried_name",
     "carry",
-    "gone_path",
     "is_carriable",
     "merge_writes",
     "read_carried",
     "store_writes",
-    "write_path",
-    "writes_path",
 ]
 
-WRITES = "langgraph/writes"
 CARRIED_PATH = "/langgraph/writes.json"
 _OF_ROOT, _OF_NAMESPACE = "langgraph-writes", "langgraph-ns-writes"
 _WAIT_SECONDS = 0.02  # for the next put to begin
@@ -59,26 +55,6 @@ _ATTEMPTS_MAX = 256
 TaskWrite: TypeAlias = Mapping[str, Json]
 """One write of a task: its task, path, index, channel, value, and when it was made."""
 _Key: TypeAlias = tuple[str, str, str]  # thread, namespace, checkpoint
-
-
-def _segments(namespace: str, id: str) -> str:
-    return f"{foreign_ids.path_segment(namespace)}/{foreign_ids.path_segment(id)}"
-
-
-def writes_path(namespace: str, id: str) -> str:
-    """Return the prefix of the writes that belong to a checkpoint."""
-    return f"/writes/{_segments(namespace, id)}"
-
-
-def write_path(namespace: str, id: str, write: TaskWrite) -> str:
-    """Return the path of one write."""
-    task, index = foreign_ids.path_segment(str(write["task"])), int(cast("int", write["index"]))
-    return f"{writes_path(namespace, id)}/{task}/{index + 10:06}.json"
-
-
-def gone_path(namespace: str, id: str) -> str:
-    """Return the path of the mark that a checkpoint was deleted."""
-    return f"/gone/{_segments(namespace, id)}"
 
 
 def carried_name(namespace: str, id: str) -> str:

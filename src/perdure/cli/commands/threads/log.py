@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, cast
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
@@ -22,7 +23,7 @@ from perdure.cli.output.display import digest, show_changed, show_message
 from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Cell, Column, Part, Screen
-from perdure.errors import Invalid
+from perdure.errors import Corrupt, Invalid
 from perdure.model.head import MAIN
 from perdure.model.names import short_ids
 from perdure.shapes.conversation import (
@@ -71,6 +72,12 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
     )  # by call shown with an unknown outcome: as what it was settled later
     whole: ClassVar[bool] = False  # of messages and changed paths
 
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every message could be read."""
+        said = (message for turn in self.turns for message in turn.messages)
+        return CODES[Corrupt] if any(each.message is None and each.forgotten is None for each in said) else 0
+
     def show(self, screen: Screen) -> None:
         """Print turn by turn what was said and what changed."""
         for turn in self.turns:
@@ -97,6 +104,8 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
             if turn.why is not None:
                 screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()
+        if self.exit_code:
+            screen.wrap(("✗ ", "bad"), "A message is damaged. `perdure verify` names each, and what to do.")
         is_said = all(turn.kind == "message" for turn in self.turns)
         self._end(screen, len(self.turns), "turn" if is_said else "change")
 
