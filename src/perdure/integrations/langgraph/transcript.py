@@ -135,7 +135,7 @@ def _watch(messages: Iterable[Any], noted: list[str]) -> None:
                 object.__setattr__(each, "__pydantic_fields_set__", _WatchedNames(names, noted))
 
 
-class _Objects:
+class _RememberedMessages:
     """Messages that a reader or a writer had last, and what tells that none of them was altered since.
 
     They are those of the first elements.
@@ -201,7 +201,7 @@ class MessageList:
         """Begin with no element, or with those of another list."""
         self._elements = _Elements(self) if elements is None else elements
         self._length = 0
-        self._objects = _Objects(self._elements)  # messages that a reader or a writer had last
+        self._objects = _RememberedMessages(self._elements)  # messages that a reader or a writer had last
         self._spare = self._objects  # those that one had before
         self._packed = 0  # how many messages were last made one after the other
 
@@ -245,17 +245,19 @@ class MessageList:
         found._packed = self._packed
         return found
 
-    def keep(self, messages: Sequence[lc.BaseMessage], before: MessageList, known: _Objects | None) -> None:
+    def keep(
+        self, messages: Sequence[lc.BaseMessage], before: MessageList, known: _RememberedMessages | None
+    ) -> None:
         """Remember the messages of a writer, and the spare ones of the list before: a reader gets those that no other code holds.
 
         `known`: what the list before has remembered of the first ones; None: nothing.
         """
         with _reuse:
             is_moved = known is not None and before._objects is known and len(known.messages) == len(before)
-            objects = known if known is not None and is_moved else _Objects(self._elements)
+            objects = known if known is not None and is_moved else _RememberedMessages(self._elements)
             objects.elements = self._elements
             if is_moved:
-                before._objects = _Objects(before._elements)
+                before._objects = _RememberedMessages(before._elements)
             objects.add(messages[len(objects.messages) :])
             self._objects, self._spare = objects, before._spare
 
@@ -267,7 +269,7 @@ class MessageList:
             and _extra_of(message) == self._elements.extras[index]
         )
 
-    def unaltered(self, messages: Sequence[Any], *, is_step: bool) -> _Objects | None:
+    def unaltered(self, messages: Sequence[Any], *, is_step: bool) -> _RememberedMessages | None:
         """Return what is remembered of the first messages, if they are those of all elements; None: they have to be compared.
 
         Of old messages a step finds out only that they are the same objects and no field was set, or equal ones.
@@ -318,13 +320,13 @@ class MessageList:
             if found is None:
                 found = self._reused(self._spare) if is_packed else None
                 if found is None:
-                    found, self._packed = _Objects(self._elements), len(self)
+                    found, self._packed = _RememberedMessages(self._elements), len(self)
                     found.add(self._made(range(len(self)), found.noted))
-                self._spare = self._objects if is_packed else _Objects(self._elements)
+                self._spare = self._objects if is_packed else _RememberedMessages(self._elements)
             self._objects = found
             return list(found.messages)
 
-    def _reused(self, before: _Objects) -> _Objects | None:
+    def _reused(self, before: _RememberedMessages) -> _RememberedMessages | None:
         """Return messages of all elements, those `before` as far as nothing else refers to them; None if that is less than half."""
         counts = [*map(getrefcount, before.messages)]
         are_taken = bool(counts) and max(counts) > _ALONE
@@ -335,7 +337,7 @@ class MessageList:
         if is_own and not taken and before.are_unaltered():
             before.add(self._made(range(len(counts), len(self)), before.noted))
             return before
-        found, old = _Objects(self._elements), before.messages[: len(self)]
+        found, old = _RememberedMessages(self._elements), before.messages[: len(self)]
         _watch(old, found.noted)
         old = [each if at not in taken and self.is_of(at, each) else None for at, each in enumerate(old)]
         new = iter(self._made([at for at, each in enumerate(old) if each is None], found.noted))
@@ -437,7 +439,9 @@ class ListChange(NamedTuple):
     shared: int  # as many elements at the beginning are as they were stored
     gone: list[int]  # the elements of the list before that the other one does not have
     is_anew: bool  # so many are gone that all of the transcript is said again
-    known: _Objects | None = None  # what the list before remembers of the messages that are as they were
+    known: _RememberedMessages | None = (
+        None  # what the list before remembers of the messages that are as they were
+    )
 
     def unsaid(self) -> Iterator[int]:
         """Yield the indexes of the elements that the transcript does not have yet."""
