@@ -100,7 +100,7 @@ def _conversation(saver: Any) -> Callable[[int], object]:
 def _one_put(directory: Path, messages: int, *, is_step: bool) -> tuple[float, float]:
     """The processor time of a put with one new message, and of a change that says and appends the same, in ms.
 
-    `is_step`: the run goes on after each put; else each put ends a run, and compares all messages with those stored.
+    `is_step`: the run goes on after each put; else each put ends a run, and looks whether any message was altered.
     """
     from langchain_core.messages import AIMessage
     from langgraph.checkpoint.base import empty_checkpoint

@@ -16,6 +16,7 @@ import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines.contract import CellOf, CellWrite, HeadOf
 from perdure.engines.memory import MemoryEngine
+from perdure.engines.sqlite.engine import SqliteEngine
 from perdure.errors import Corrupt, Moved
 from perdure.testing import Script, say, use
 from perdure.testing.engines.builders import SPACE, write
@@ -285,6 +286,24 @@ def test_asked_one_by_one_the_questions_are_too_many(monkeypatch: pytest.MonkeyP
         act()
 
     assert len(calls) > BOUNDS[scene], calls
+
+
+def test_another_handle_on_an_open_thread_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that knows the agent's declaration nor one that expects a head; an agent without a map has no space."""
+    reads: list[object] = []
+    real = SqliteEngine._read
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("trip", agent="planner")
+        thread.put("/a.json", 1)
+        head = store.thread("trip").head
+        monkeypatch.setattr(SqliteEngine, "_read", lambda self, read: reads.append(read) or real(self, read))
+        thread.with_agent(agent(say("Hello."))).expecting(head)
+        assert reads == []
+
+        store.thread("trip")
+        assert reads  # Control: to open a thread reads
 
 
 def test_the_counter_counts_every_call_that_can_be_a_round_trip() -> None:

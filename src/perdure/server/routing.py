@@ -562,11 +562,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], bytes_max: int
 
 async def _received(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
     length = headers.get("content-length", "0")
-    too_large = HttpProblem(
-        413, "body_too_large", f"the body is larger than {bytes_max} bytes; nothing was done."
-    )
     if len(length) > 18 or (length.isdecimal() and int(length) > bytes_max):
-        raise too_large
+        raise _too_large(bytes_max)
     found = bytearray()
     while True:
         message = await receive()
@@ -576,9 +573,13 @@ async def _received(receive: Receive, headers: Mapping[str, str], bytes_max: int
             )
         found += message.get("body", b"")
         if len(found) > bytes_max:
-            raise too_large
+            raise _too_large(bytes_max)
         if not message.get("more_body", False):
             return bytes(found)
+
+
+def _too_large(bytes_max: int) -> HttpProblem:
+    return HttpProblem(413, "body_too_large", f"the body is larger than {bytes_max} bytes; nothing was done.")
 
 
 def decode_body(kind: Any, content: bytes, call: HttpCall) -> Any:

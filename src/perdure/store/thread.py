@@ -105,13 +105,17 @@ class Thread(Switching):
         timeline: str = MAIN,
         *,
         begun: bool = False,
+        agent_space: Space | None = None,
     ) -> None:
-        """Wrap a thread of the directory, perhaps one that was `begun` just now; programs get it from `store.thread`."""
+        """Wrap a thread of the directory, perhaps one that was `begun` just now; programs get it from `store.thread`.
+
+        `agent_space` has the agent's own map; None: it is opened, which reads whether there is one.
+        """
         space = resources.thread(id, record.space, begun=begun)
         standing = TimelineContext(
             space=space,
             timeline=timeline,
-            agent=resources.agent(record.agent),
+            agent=agent_space or resources.agent(record.agent),
             defaults=encoded_defaults(agent),
         )
         super().__init__(standing)
@@ -142,7 +146,8 @@ class Thread(Switching):
                 code="head_elsewhere",
                 timeline=head.timeline,
             )
-        other = Thread(self._resources, self.id, self._record, self._declared, self.timeline)
+        own = self._standing.agent
+        other = Thread(self._resources, self.id, self._record, self._declared, self.timeline, agent_space=own)
         other._handed = self._handed
         space = msgspec.structs.replace(self._space, expects=head)
         other._standing, other._space = msgspec.structs.replace(self._standing, space=space), space
@@ -156,7 +161,8 @@ class Thread(Switching):
         """
         if agent.name != self.agent:
             raise reader.other_agent(self.id, agent.name, self.agent)
-        other = Thread(self._resources, self.id, self._record, agent, self.timeline)
+        own = self._standing.agent
+        other = Thread(self._resources, self.id, self._record, agent, self.timeline, agent_space=own)
         other._handed = self._handed
         return other
 

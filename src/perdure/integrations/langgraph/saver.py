@@ -552,7 +552,7 @@ class Saver(BaseCheckpointSaver[str]):
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
         if new is not None and stored is not None:
-            new.after.keep(checkpoint["channel_values"][self._messages], new.before)
+            new.after.keep(checkpoint["channel_values"][self._messages], new.before, new.known)
             self._memory.lists.put(stored, new.after, instead_of=digest)
             digest = stored
         messages = None if digest is None else (self._messages, digest)

@@ -4,9 +4,12 @@ The channel with the messages is a list that is stored by element.  A put that o
 before are not encoded again.  So the saver remembers the last lists of each digest: what each element was made from, and
 the very objects that were put or handed out last.
 
-A message is a mutable object, so an element is used again only if the message still has the same fields.  A step inside a
-run compares the last messages, and of the older ones only that they are the same objects; the put that ends a run, and
-every other put, compares them all.  So a node that alters an old message in place has it stored at the end of its run.
+A message is a mutable object, so an element is used again only if the message still has the same fields.  To compare the
+fields of thousands of messages takes longer than to write a new one.  So a list remembers what tells that one of the last
+messages was altered: pydantic notes a field that is set, and the lists and dictionaries inside a message are looked at.  A
+step inside a run looks into the last of those; the put that ends a run, and every other put, looks into all of them.  So a
+node that alters an old message in place has it stored at the end of its run.  Only an alteration that goes past pydantic,
+such as `message.__dict__["content"] = …`, is not seen.
 
 Each element names its message in the transcript.  A message that the graph has removed or replaced is taken back there.
 """
@@ -18,7 +21,7 @@ import json
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter
 from sys import getrefcount
 from threading import Lock
 from types import NoneType
@@ -60,7 +63,7 @@ __all__ = [
 _LISTS_MAX, _ELEMENTS_MAX = 256, 100_000
 _RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is said again
 _PACKED_MIN = 64  # messages; as many may be newer in any case
-_LAST = 64  # messages that every put compares field by field
+_LAST = 320  # lists and dictionaries inside messages that every put looks into; a message has up to five
 _SAID = "said"
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
@@ -100,6 +103,95 @@ class _Elements:
         self.copied += other.copied[start:end]
 
 
+class _WatchedNames(set[str]):
+    """The names of the fields of a message that were set.  pydantic adds a name when a field is set again: then it is noted.
+
+    Messages that were remembered together share `noted`.  A copy is a plain set, as that of any message.
+    """
+
+    __slots__ = ("noted",)
+
+    def __init__(self, names: Iterable[str], noted: list[str]) -> None:
+        """Begin with the names of the fields that were set so far."""
+        super().__init__(names)
+        self.noted = noted
+
+    def add(self, name: str, /) -> None:
+        """Add a name, and note it."""
+        super().add(name)
+        self.noted[:] = (name,)
+
+    def __reduce__(self) -> tuple[type[set[str]], tuple[list[str]]]:
+        """Return how a copy is made."""
+        return set, (list(self),)
+
+
+def _watch(messages: Iterable[Any], noted: list[str]) -> None:
+    """Have fields noted that are set from now on; to be called before the fields are compared or copied."""
+    for each in messages:
+        if is_message(each):
+            names = each.__pydantic_fields_set__
+            if type(names) is not _WatchedNames or names.noted:
+                object.__setattr__(each, "__pydantic_fields_set__", _WatchedNames(names, noted))
+
+
+class _RememberedMessages:
+    """Messages that a reader or a writer had last, and what tells that none of them was altered since.
+
+    They are those of the first elements.
+    """
+
+    __slots__ = ("elements", "empty", "expected", "filled", "messages", "noted", "others")
+
+    def __init__(self, elements: _Elements) -> None:
+        """Begin with no message."""
+        self.elements = elements
+        self.messages: list[lc.BaseMessage] = []
+        self.noted: list[str] = []  # for messages that are not watched yet
+        self.others: dict[int, list[str]] = {}  # where the fields of the others are noted
+        self.empty: list[Any] = []  # the lists and dictionaries inside the messages that have nothing in them
+        self.filled: list[Any] = []  # the others
+        self.expected: list[Any] = []  # what these have in them
+
+    def add(self, messages: Sequence[lc.BaseMessage]) -> None:
+        """Remember watched messages that are those of the next elements."""
+        elements, start = self.elements, len(self.messages)
+        self.messages += messages
+        for at, message in enumerate(messages, start):
+            names, parts, fields = message.__pydantic_fields_set__, message.__dict__, elements.fields[at]
+            noted = names.noted if isinstance(names, _WatchedNames) else _UNWATCHED
+            if noted is not self.noted:
+                self.others[id(noted)] = noted
+            pairs = [(parts.get(key), fields[key]) for key, _ in elements.copied[at]]
+            for part, expected in (*pairs, (message.__pydantic_extra__, elements.extras[at])):
+                if expected:
+                    self.filled.append(part)
+                    self.expected.append(expected)
+                elif part is not None:
+                    self.empty.append(part)
+
+    def are_unaltered(self, *, is_step: bool = False) -> bool:
+        """True if the messages have the parts of their elements; a step looks into the last ones alone."""
+        if self.noted or any(self.others.values()) or not _IS_NOTED:
+            return False
+        if is_step:
+            return not any(self.empty[-_LAST:]) and self.filled[-_LAST:] == self.expected[-_LAST:]
+        return not any(self.empty) and self.filled == self.expected
+
+
+def _is_noted() -> bool:
+    """True if this version of pydantic notes a field that is set."""
+    message = lc.HumanMessage("")
+    noted: list[str] = []
+    _watch([message], noted)
+    message.content = "altered"
+    return noted == ["content"]
+
+
+_UNWATCHED = ["a message whose fields are not noted"]
+_IS_NOTED = _is_noted()
+
+
 class MessageList:
     """The elements of a list of messages: how each is stored, and the parts that its message had then."""
 
@@ -109,8 +201,8 @@ class MessageList:
         """Begin with no element, or with those of another list."""
         self._elements = _Elements(self) if elements is None else elements
         self._length = 0
-        self._objects: list[lc.BaseMessage] = []  # messages that a reader or a writer had last
-        self._spare: list[lc.BaseMessage] = []  # those that one had before
+        self._objects = _RememberedMessages(self._elements)  # messages that a reader or a writer had last
+        self._spare = self._objects  # those that one had before
         self._packed = 0  # how many messages were last made one after the other
 
     def __len__(self) -> int:
@@ -153,9 +245,21 @@ class MessageList:
         found._packed = self._packed
         return found
 
-    def keep(self, messages: Sequence[lc.BaseMessage], before: MessageList) -> None:
-        """Remember the messages of a writer, and the spare ones of the list before: a reader gets those that no other code holds."""
-        self._objects, self._spare = list(messages), before._spare
+    def keep(
+        self, messages: Sequence[lc.BaseMessage], before: MessageList, known: _RememberedMessages | None
+    ) -> None:
+        """Remember the messages of a writer, and the spare ones of the list before: a reader gets those that no other code holds.
+
+        `known`: what the list before has remembered of the first ones; None: nothing.
+        """
+        with _reuse:
+            is_moved = known is not None and before._objects is known and len(known.messages) == len(before)
+            objects = known if known is not None and is_moved else _RememberedMessages(self._elements)
+            objects.elements = self._elements
+            if is_moved:
+                before._objects = _RememberedMessages(before._elements)
+            objects.add(messages[len(objects.messages) :])
+            self._objects, self._spare = objects, before._spare
 
     def is_of(self, index: int, message: Any) -> bool:
         """True if the message still is what an element was made from."""
@@ -165,35 +269,31 @@ class MessageList:
             and _extra_of(message) == self._elements.extras[index]
         )
 
-    def shared(self, messages: Sequence[Any], *, is_step: bool) -> int:
-        """Return how many messages at the beginning are those of the elements; a step looks into the last ones alone."""
+    def unaltered(self, messages: Sequence[Any], *, is_step: bool) -> _RememberedMessages | None:
+        """Return what is remembered of the first messages, if they are those of all elements; None: they have to be compared.
+
+        Of old messages a step finds out only that they are the same objects and no field was set, or equal ones.
+        """
+        known = self._objects
+        is_known = messages[: len(self)] == known.messages and len(known.messages) == len(self)
+        is_own = is_known and known.elements is self._elements
+        return known if is_own and known.are_unaltered(is_step=is_step) else None
+
+    def shared(self, messages: Sequence[Any]) -> int:
+        """Return how many messages at the beginning are those of the elements, by comparing all their parts."""
         first = messages[: len(self)]
-        if (is_step and self._are_same(first)) or self._are_of(first, 0):
+        if self._are_of(first):
             return len(self)
         are_of = (is_message(each) and self.is_of(at, each) for at, each in enumerate(first))
         return next((at for at, is_same in enumerate(are_of) if not is_same), len(first))
 
-    def _are_of(self, messages: Sequence[Any], start: int) -> bool:
-        """True if these are messages of all elements from `start` on, with the same parts.
-
-        False also if a longer list has grown from this one.
-        """
-        types, fields, extras = self._elements.types, self._elements.fields, self._elements.extras
-        if start:
-            types, fields, extras = types[start:], fields[start:], extras[start:]
+    def _are_of(self, messages: Sequence[Any]) -> bool:
+        """True if these are messages of all elements, with the same parts; False also if a longer list has grown from this one."""
+        elements = self._elements
         return (
-            [*map(type, messages)] == types
-            and [*map(_fields_of, messages)] == fields
-            and [*map(_extra_of, messages)] == extras
-        )
-
-    def _are_same(self, messages: Sequence[Any]) -> bool:
-        """True if these are the objects that a reader or a writer had last, and the last of them have the same parts."""
-        objects, start = self._objects, max(len(self) - _LAST, 0)
-        return (
-            len(messages) == len(objects) == len(self)
-            and all(map(is_, messages, objects))
-            and self._are_of(messages[start:], start)
+            [*map(type, messages)] == elements.types
+            and [*map(_fields_of, messages)] == elements.fields
+            and [*map(_extra_of, messages)] == elements.extras
         )
 
     def by_id(self, start: int) -> dict[str, int]:
@@ -220,30 +320,38 @@ class MessageList:
             if found is None:
                 found = self._reused(self._spare) if is_packed else None
                 if found is None:
-                    found, self._packed = [*map(self._made, range(len(self)))], len(self)
-                self._spare = self._objects if is_packed else []
+                    found, self._packed = _RememberedMessages(self._elements), len(self)
+                    found.add(self._made(range(len(self)), found.noted))
+                self._spare = self._objects if is_packed else _RememberedMessages(self._elements)
             self._objects = found
-            return list(found)
+            return list(found.messages)
 
-    def _reused(self, before: Sequence[lc.BaseMessage]) -> list[lc.BaseMessage] | None:
+    def _reused(self, before: _RememberedMessages) -> _RememberedMessages | None:
         """Return messages of all elements, those `before` as far as nothing else refers to them; None if that is less than half."""
-        counts = [*map(getrefcount, before)]
+        counts = [*map(getrefcount, before.messages)]
         are_taken = bool(counts) and max(counts) > _ALONE
-        taken = [at for at, count in enumerate(counts) if count > _ALONE] if are_taken else []
-        if 2 * (len(before) - len(taken)) <= len(self):
+        taken = {at for at, count in enumerate(counts) if count > _ALONE} if are_taken else set[int]()
+        if 2 * (len(counts) - len(taken)) <= len(self):
             return None
-        found = list(before[: len(self)])
-        for at in taken:
-            if at < len(found):
-                found[at] = self._made(at)
-        found += map(self._made, range(len(found), len(self)))
-        if self._are_of(found, 0):
-            return found
-        return [each if self.is_of(at, each) else self._made(at) for at, each in enumerate(found)]
+        is_own = before.elements is self._elements and len(counts) <= len(self)
+        if is_own and not taken and before.are_unaltered():
+            before.add(self._made(range(len(counts), len(self)), before.noted))
+            return before
+        found, old = _RememberedMessages(self._elements), before.messages[: len(self)]
+        _watch(old, found.noted)
+        old = [each if at not in taken and self.is_of(at, each) else None for at, each in enumerate(old)]
+        new = iter(self._made([at for at, each in enumerate(old) if each is None], found.noted))
+        found.add([next(new) if each is None else each for each in old])
+        found.add(self._made(range(len(old), len(self)), found.noted))
+        return found
 
-    def _made(self, at: int) -> lc.BaseMessage:
-        elements = self._elements
-        return _message_of(elements.types[at], elements.fields[at], elements.extras[at], elements.copied[at])
+    def _made(self, indexes: Iterable[int], noted: list[str]) -> list[lc.BaseMessage]:
+        """Return new messages with the parts of elements, watched."""
+        parts = self._elements
+        return [
+            _message_of(parts.types[at], parts.fields[at], parts.extras[at], parts.copied[at], noted)
+            for at in indexes
+        ]
 
 
 def _copied(fields: Mapping[str, Any]) -> _Copied:
@@ -258,14 +366,18 @@ def _copied(fields: Mapping[str, Any]) -> _Copied:
 
 
 def _message_of(
-    kind: type[lc.BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None, copied: _Copied
+    kind: type[lc.BaseMessage],
+    fields: dict[str, Any],
+    extra: dict[str, Any] | None,
+    copied: _Copied,
+    noted: list[str],
 ) -> lc.BaseMessage:
     own = fields.copy()
     for key, way in copied:
         own[key] = way(fields[key])
     found, put = kind.__new__(kind), object.__setattr__
     put(found, "__dict__", own)
-    put(found, "__pydantic_fields_set__", set(own))
+    put(found, "__pydantic_fields_set__", _WatchedNames(own, noted))
     put(found, "__pydantic_extra__", None if extra is None else copy.deepcopy(extra) if extra else {})
     put(found, "__pydantic_private__", None)
     return found
@@ -327,6 +439,9 @@ class ListChange(NamedTuple):
     shared: int  # as many elements at the beginning are as they were stored
     gone: list[int]  # the elements of the list before that the other one does not have
     is_anew: bool  # so many are gone that all of the transcript is said again
+    known: _RememberedMessages | None = (
+        None  # what the list before remembers of the messages that are as they were
+    )
 
     def unsaid(self) -> Iterator[int]:
         """Yield the indexes of the elements that the transcript does not have yet."""
@@ -334,6 +449,8 @@ class ListChange(NamedTuple):
 
     def parts(self, limits: Limits) -> list[int]:
         """Return the indexes at which a write of new messages is full; empty if one write is enough."""
+        if len(self.after) - self.shared <= 1 and not self.gone:
+            return []
         sizes = ((at, len(msgspec.json.encode(self.after.stored[at]))) for at in self.unsaid())
         return full_at(sizes, limits, events=len(self.gone))
 
@@ -362,7 +479,12 @@ def elements_of(
     """
     if not all(map(is_message, messages[len(before) :])):
         return None
-    shared = before.shared(messages, is_step=is_step)
+    known = before.unaltered(messages, is_step=is_step)
+    if known is None:
+        _watch(messages, [])
+    else:
+        _watch(messages[len(before) :], known.noted)
+    shared = before.shared(messages) if known is None else len(before)
     if shared == len(before):
         found = before.grown()
     else:
@@ -381,7 +503,7 @@ def elements_of(
     taken = {id(each) for each in found.stored[shared:]}
     gone = [at for at in range(shared, len(before)) if id(before.stored[at]) not in taken]
     if len(gone) <= _RETRACTIONS_MAX:
-        return ListChange(before, found, shared, gone, False)
+        return ListChange(before, found, shared, gone, False, known)
     found.stored[:] = [{key: each[key] for key in each if key != _SAID} for each in found.stored]
     return ListChange(before, found, 0, [], True)
 
