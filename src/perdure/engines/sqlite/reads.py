@@ -418,6 +418,8 @@ def _rows_with(db: Database, row: int, limit: int, labels: Collection[str]) -> l
                 raise _not_followed(number)
             count, last, before = count + 1, number, depth
             own = split(held)
+            if run not in runs and keys.keys().isdisjoint(own):  # as of most
+                continue
             named = {keys[key][0] for key in own if key in keys and keys[key][1] in own}
             if run in runs:
                 named.add(runs[run])
