@@ -124,6 +124,26 @@ def test_the_last_messages_of_a_long_line_cost_what_those_of_a_short_one_do(
     assert counts[1] <= counts[0] + 1
 
 
+def test_the_way_to_an_ancestor_costs_the_same_however_far_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One statement follows it by jumps and steps, and two more check what was followed."""
+    talk(path, 120)
+    counts: list[int] = []
+    commits: list[str] = []
+
+    with opened(path, monkeypatch) as (store, _, statements):
+        thread = store.thread("trip")
+        log = [entry.commit for entry in thread.transcript()]
+        for moment in ("HEAD~1", "HEAD~2", "HEAD~95", "HEAD~118"):
+            statements.clear()
+            commits.append(thread.at(moment).digest or "")
+            counts.append(len(statements))
+
+    assert commits == [log[-2], log[-3], log[-96], log[-119]]
+    assert max(counts[1:]) <= counts[1] + 1
+
+
 def test_all_values_are_read_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `get` reads them one by one; the statements grow with the levels of differences, not with the paths."""
     talk(path, 200)

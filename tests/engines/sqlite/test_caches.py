@@ -15,7 +15,8 @@ from perdure.engines.contract import Answer, Cell, CellOf, CellWrite, HeadOf, Ho
 from perdure.engines.sqlite import SqliteEngine
 from perdure.engines.sqlite.commit import caches
 from perdure.engines.sqlite.commit.file_lock import FileLock
-from perdure.errors import PerdureError
+from perdure.errors import Forgotten, PerdureError
+from perdure.model.digest import Kind, Object
 from perdure.model.head import Head
 from perdure.testing.engines.builders import SPACE, START, made, moved, write
 from tests.crash.spying import Crowd, spied
@@ -351,6 +352,47 @@ def test_what_was_changed_in_place_is_looked_up_again(engine: SqliteEngine, othe
     other.drop(SPACE, why="a policy")
 
     assert engine.cell(SPACE, "seat") == Cell(SPACE, "seat", 2, None)
+
+
+def generations_read(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list to which `asked` is added whenever a reader asks whether rows were changed in place."""
+    found: list[str] = []
+    refresh = engine._rows.refresh
+    monkeypatch.setattr(engine._rows, "refresh", lambda db: found.append("asked") or refresh(db))  # pyright: ignore[reportUnknownLambdaType]
+    return found
+
+
+def test_own_writes_change_no_row_in_place_and_are_not_asked_about(
+    engine: SqliteEngine, other: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only after another process has written does a reader ask, once."""
+    engine.objects(SPACE, [MILK.digest])
+    engine.missing(SPACE, [MILK.digest])
+    asked = generations_read(engine, monkeypatch)
+
+    engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+    engine.missing(SPACE, [MILK.digest])
+    after_own = len(asked)
+    other.apply(write("seat", SEAT))
+    engine.missing(SPACE, [MILK.digest])
+
+    assert (after_own, len(asked)) == (0, 1)
+
+
+@pytest.mark.parametrize("writer", ["engine", "other"])
+def test_a_row_that_was_changed_in_place_is_read_again_after_own_writes(
+    engine: SqliteEngine, other: SqliteEngine, writer: str
+) -> None:
+    """What this process has of the row is dropped, whichever opening forgets its content, and whatever follows."""
+    engine.apply(write("words", words := Object.of(Kind.BODY, b'"buy milk"')))
+    assert engine.objects(SPACE, [words.digest]) == [words]
+    changing = engine if writer == "engine" else other
+
+    changing.forget(SPACE, [words.digest], why="a policy", standing=changing.standing(SPACE))
+    engine.apply(write("eggs", EGGS, moved(AFTER_MILK, EGGS)))
+
+    with pytest.raises(Forgotten):
+        engine.objects(SPACE, [words.digest])
 
 
 def test_control_a_lock_file_that_does_not_count_leaves_others_behind(

@@ -122,3 +122,37 @@ def test_a_label_is_not_looked_for_past_a_damaged_row(line: tuple[Path, Digest],
 
     engine.close()
     assert found.place.depth == 2
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE log SET prev = prev - 1 WHERE depth = 8",
+        "UPDATE log SET jump = jump - 1 WHERE depth = 8",
+        "UPDATE log SET jump = 99 WHERE depth = 8",
+        "UPDATE log SET depth = 6 WHERE depth = 7",
+        "UPDATE log SET depth = NULL WHERE depth = 8",
+        "UPDATE log SET turn = 'x' WHERE depth = 7",
+        "UPDATE log SET space = 2 WHERE depth = 7",
+        "UPDATE log SET digest = 7 WHERE depth = 7",
+        "DELETE FROM log WHERE depth = 7",
+    ],
+)
+def test_a_damaged_row_is_not_passed_on_the_way_to_an_ancestor(line: tuple[Path, Digest], edit: str) -> None:
+    """Neither by a jump nor by a step; without the edit the ancestor is found."""
+    path, tip = line
+    engine = opened(path)
+    found = [engine.steps(SPACE, tip, skip=3, limit=1)[0].place.depth, engine.turn(SPACE, tip, 6)]
+    engine.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        assert database.execute(edit).rowcount == 1
+    engine = opened(path)
+
+    with pytest.raises(Corrupt):
+        engine.steps(SPACE, tip, skip=3, limit=1)
+    with pytest.raises(Corrupt):
+        engine.turn(SPACE, tip, 6)
+
+    engine.close()
+    assert found[0] == 5
+    assert found[1] is not None

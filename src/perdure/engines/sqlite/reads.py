@@ -6,7 +6,8 @@ chain.  History is followed along first parents, by steps, by far jumps, or in o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import cast
 
 import msgspec
@@ -291,19 +292,24 @@ _APART = (
     f"{LINE_COLUMNS.replace('l.', 'p.')} FROM json_each(?1) AS wanted CROSS JOIN log l ON l.id = wanted.value "
     "LEFT JOIN log p ON p.id = l.prev"
 )
-_PLACE = "SELECT id, space, prev, jump, depth, turn FROM log WHERE id=?"
-_JUMPS = f"SELECT 1 {FROM_FAR} WHERE l.id=? AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
-
-
-class _RowPlace(msgspec.Struct, frozen=True, gc=False):
-    """The place of a row's commit, as far as walking back needs it."""
-
-    row: int
-    space: int
-    prev: int | None
-    jump: int | None
-    depth: int
-    turn: int
+# The way back to a place on the line, by far jumps where one does not go too far, else by steps: each row, and whether
+# the one before it jumps there.  It breaks off where the next row is missing, of another space, or not earlier.
+_WAY = """
+WITH RECURSIVE way(id, space, prev, jump, depth, turn, jumped) AS (
+    SELECT id, space, prev, jump, depth, turn, 0 FROM log WHERE id = ?1 UNION ALL
+    SELECT n.id, n.space, n.prev, n.jump, n.depth, n.turn, far.{0} >= ?3
+    FROM way LEFT JOIN log far ON far.id = way.jump
+    CROSS JOIN log n ON n.id = iif(far.{0} >= ?3, way.jump, way.prev)
+    WHERE way.{0} > ?2 AND (way.jump IS NULL OR far.id IS NOT NULL)
+        AND n.space = way.space AND n.depth < way.depth AND way.turn - n.turn BETWEEN 0 AND way.depth - n.depth
+)
+SELECT id, prev, {0}, jumped FROM way
+"""
+_JUMPS = (
+    f"SELECT l.id {FROM_FAR} WHERE l.id IN (SELECT value FROM json_each(?)) "
+    f"AND l.digest IS NOT NULL AND l.jump IS {JUMP} AND {IS_PLACED}"
+)
+_BY_DEPTH, _BY_TURN = _WAY.format("depth"), _WAY.format("turn")
 
 
 def commit_row(db: Database, index: Index, space: int | None, commit: Digest) -> int:
@@ -332,27 +338,50 @@ def commits_from(db: Database, index: Index, space: int | None, prefix: str) -> 
 
 
 def back(db: Database, row: int, skip: int) -> int | None:
-    """Return the ancestor `skip` commits back: by a far jump where it does not go too far, else by a step."""
+    """Return the ancestor `skip` commits back; None if the line is shorter."""
     if skip <= 0:
         return row
-    line: _RowPlace | None = _line(db, row)
-    wanted = line.depth - skip
-    while line is not None and line.depth > wanted:
-        far = None if line.jump is None else _line(db, line.jump)
-        line = _parent(db, line) if far is None or far.depth < wanted else _jumped(db, line, far)
-    return None if line is None else line.row
+    depth = db.execute("SELECT depth FROM log WHERE id=?", (row,)).get
+    if not isinstance(depth, int):
+        raise _not_followed(row)
+    found = _followed(db, _BY_DEPTH, row, depth - skip, depth - skip)
+    return None if found is None else found[0]
 
 
 def last_of_turn(db: Database, row: int, turn: int) -> int | None:
     """Return the newest commit of that turn on the line that ends at `row`."""
-    line: _RowPlace | None = _line(db, row)
-    while line is not None and line.turn > turn:
-        far = None if line.jump is None else _line(db, line.jump)
-        line = _parent(db, line) if far is None or far.turn <= turn else _jumped(db, line, far)
-    if line is None or line.turn == turn:
-        return None if line is None else line.row
-    steps_from(db, line.row, 1)  # before it is believed that there is none
+    found = _followed(db, _BY_TURN, row, turn, turn + 1)
+    if found is None or found[1] == turn:
+        return None if found is None else found[0]
+    steps_from(db, found[0], 1)  # before it is believed that there is none
     return None
+
+
+def _followed(db: Database, way: str, row: int, goal: int, nearest: int) -> tuple[int, int] | None:
+    """Return the first row on the way back from `row` that is not beyond `goal`, and where it is; None: the line begins later.
+
+    A jump leads no further back than to `nearest`.  A row that is left is checked: one that jumps by the rows around
+    it, one that steps by its commit, which names its parent.
+    """
+    rows = db.execute(way, (row, goal, nearest)).fetchall()
+    last, prev, at, _ = rows[-1] if rows else (row, row, goal + 1, 0)
+    is_found = isinstance(at, int) and at <= goal
+    if not is_found and prev is not None:  # it broke off
+        raise _not_followed(last)
+    jumps = [one for (one, *_), (*_, is_jump) in pairwise(rows) if is_jump]
+    steps = [one for one, *_ in (rows[:-1] if is_found else rows) if one not in jumps]
+    checked = {one for (one,) in db.execute(_JUMPS, (_numbers(jumps),))} if jumps else set[int]()
+    found = db.execute(_APART, (_numbers(steps), 0)).fetchall() if steps else []
+    steps_apart(found)
+    checked.update(one for one, *_ in found)
+    for one in (*jumps, *steps):
+        if one not in checked:
+            raise _not_followed(one)
+    return (last, at) if is_found else None
+
+
+def _numbers(rows: Sequence[int]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
 def steps_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> list[Step]:
@@ -372,7 +401,7 @@ def labelled_from(
     """Return the newest of the commits from `row` backwards for each label; only the rows that seem to have one are read whole."""
     if limit <= 0:
         return []
-    rows = msgspec.json.encode(_rows_with(db, row, limit, labels)).decode()
+    rows = _numbers(_rows_with(db, row, limit, labels))
     return newest_labelled(steps_apart(db.execute(_APART, (rows, bodies)).fetchall()), labels)
 
 
@@ -389,6 +418,8 @@ def _rows_with(db: Database, row: int, limit: int, labels: Collection[str]) -> l
                 raise _not_followed(number)
             count, last, before = count + 1, number, depth
             own = split(held)
+            if run not in runs and keys.keys().isdisjoint(own):  # as of most
+                continue
             named = {keys[key][0] for key in own if key in keys and keys[key][1] in own}
             if run in runs:
                 named.add(runs[run])
@@ -402,33 +433,6 @@ def _rows_with(db: Database, row: int, limit: int, labels: Collection[str]) -> l
     if count < limit and before != 0:  # it did not end with the first commit
         raise _not_followed(last)
     return found
-
-
-def _parent(db: Database, line: _RowPlace) -> _RowPlace | None:
-    """Return the place of the first parent, which the commit itself names; None if it has none."""
-    steps_from(db, line.row, 1)
-    return None if line.prev is None else _checked_place(line, _line(db, line.prev))
-
-
-def _jumped(db: Database, line: _RowPlace, far: _RowPlace) -> _RowPlace:
-    """Return `far`, if that is where `line` must jump to; a row is checked when it is left."""
-    if db.execute(_JUMPS, (line.row,)).fetchone() is None:
-        raise _not_followed(line.row)
-    return _checked_place(line, far)
-
-
-def _checked_place(line: _RowPlace, found: _RowPlace) -> _RowPlace:
-    """Return the place before `line`, which must be in the same space and earlier: anything else is damage."""
-    if found.space != line.space or not 0 <= line.turn - found.turn <= line.depth - found.depth > 0:
-        raise _not_followed(line.row)
-    return found
-
-
-def _line(db: Database, row: int) -> _RowPlace:
-    values = db.execute(_PLACE, (row,)).fetchone()
-    if values is None or not isinstance(values[4], int) or not isinstance(values[5], int):
-        raise _not_followed(row)
-    return _RowPlace(*values)
 
 
 def _not_followed(row: int) -> Corrupt:

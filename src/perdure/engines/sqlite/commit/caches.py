@@ -595,6 +595,7 @@ class Recent:
         """Drop everything, because anything may change."""
         self._drop_all()
         self._seen = {}
+        self._writes = _NEVER
 
     def end(self, writes: int, row: int | None, generation: object) -> None:
         """Note that this process has let go of the lock, and how many writes there were; -1 if the count is not certain."""
@@ -603,4 +604,6 @@ class Recent:
             self._hidden = {}
             self._dropped.clear()
             self._row, self._generation = row, generation
+            if 0 <= self._writes == self._rows.looked_at <= writes:  # this process alone has written since
+                self._rows.looked_at = writes
             self._writes = _NEVER if writes < 0 else writes

@@ -191,7 +191,11 @@ def _bodies_of(events: Sequence[Event], spans: bytes | None, words: bytes) -> Ma
 def _read_each(rows: Sequence[Sequence[Any]], parents: Sequence[bytes | None]) -> Iterable[_Hashed]:
     """Yield what `_hashed` returns for each row; raises for the first that is damaged."""
     for row, parent in zip(rows, parents, strict=True):
-        number, _, _, depth, _, _, _, _, at, digest, root, _, fields, text, digests, *_ = row
+        number, _, _, depth, _, _, _, _, at, digest, root, _, *stored = row
+        # An edit can put anything into a column.
+        digest, parent, root, fields, text, digests = [
+            each if isinstance(each, bytes) else None for each in (digest, parent, root, *stored[:3])
+        ]
         yield _hashed(number, Columns(digest, parent, root, depth or 0, at or 0), fields, text, digests)
 
 

@@ -131,7 +131,8 @@ def rows_at(place: int, upto: int) -> range:
 
 def split(keys: bytes) -> list[bytes]:
     """Return the keys of a row, from the bytes that it has."""
-    return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+    count, rest = divmod(len(keys), KEY_BYTES)  # what is left over is damage, which the caller finds
+    return [*unpack(f"{KEY_BYTES}s" * count + (f"{rest}s" if rest else ""), keys)]
 
 
 def _mixed(space: int, key: bytes) -> int:

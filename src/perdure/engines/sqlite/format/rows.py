@@ -224,7 +224,7 @@ class Rows:
         self._epoch = 0  # rows read before it last changed are not kept
         self._generation: object = None  # of the rows that are kept; None: nothing was read yet
         self._writes = writes
-        self._looked_at = -1  # how many writes there had been
+        self.looked_at = -1  # how many writes there had been; own ones change no row in place
 
     def row(self, connection: Database, row: int) -> LogRow | None:
         """Return the row of that number, or None if it is not there (yet)."""
@@ -494,9 +494,9 @@ class Rows:
     def look(self, connection: Database) -> None:
         """Refresh, unless no process has written since the last look."""
         writes = self._writes()
-        if writes < 0 or writes != self._looked_at:
+        if writes < 0 or writes != self.looked_at:
             self.refresh(connection)
-            self._looked_at = writes
+            self.looked_at = writes
 
     def _forget(self) -> None:
         self._epoch += 1
