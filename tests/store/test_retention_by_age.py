@@ -186,6 +186,32 @@ def test_an_old_main_that_a_promotion_replaced_goes(store: Store, clock: Clock) 
         thread.on(kept).get("/old.json")
 
 
+@pytest.mark.parametrize("superseded_days", [None, 90])
+def test_a_turn_that_its_run_wrote_on_two_timelines_stays_on_main(
+    store: Store, clock: Clock, superseded_days: int | None
+) -> None:
+    """Another program wrote while the run was on its own timeline, so both have commits with the same changesets."""
+
+    @perdure.tool(effect="local_write")
+    def visit() -> str:
+        store.thread("t").put("/visited.json", True)
+        return "done"
+
+    model = Script(use("visit"), say("Hello."))
+    thread = store.thread("t", agent=Agent("planner", backend=model, tools=[visit]))
+    thread.run("Go.", head_policy="on_success")
+    before = [entry.words for entry in thread.transcript()]
+    idea = thread.fork("idea")
+    idea.put("/own.json", "x" * 500)
+    clock.pass_days(91)
+
+    swept(store, RetentionPolicy(timelines_after_days=90, superseded_after_days=superseded_days))
+
+    assert [entry.words for entry in thread.transcript()] == before
+    with pytest.raises(Forgotten):  # control
+        idea.get("/own.json")
+
+
 def test_an_age_can_be_a_part_of_a_day(store: Store, clock: Clock) -> None:
     """Half a day is 12 hours: what is 11 hours old stays, and what is 13 hours old goes."""
     thread = store.thread("old", agent="helper")

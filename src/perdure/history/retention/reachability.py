@@ -532,14 +532,12 @@ class Doomed:
                 self._save(each for each in named if each not in self._superseded)
             case Kind.ARTIFACT if is_state:  # messages may name it
                 self._saved.update((found.digest, *stored_objects.parts_of(found)))
-            case Kind.COMMIT if found.digest in self._state_commits:
-                pass
+            case Kind.COMMIT if found.digest not in self._commits:
+                self._save_commit(found)
             case Kind.NODE if not doomed:
                 self._save_named(found)
             case Kind.CHANGESET if not doomed:
                 self._save(stored_objects.of_changeset(decode_changeset(found.body)))
-            case Kind.COMMIT if found.digest not in self._commits:
-                self._save_nodes((decode_commit(found.body).root,))
             case Kind.ARTIFACT | Kind.LIST if doomed:
                 self._parts[found.digest] = stored_objects.parts_of(found)
                 self._is_retired, self._is_superseded = found.digest in self._retired, is_state
@@ -548,6 +546,19 @@ class Doomed:
                 self._save(stored_objects.parts_of(found))
             case _:
                 pass
+
+    def _save_commit(self, found: Object) -> None:
+        """Save the state of a commit that stays, and what its changeset names if a commit that goes has the same one.
+
+        A run whose head moves on success leaves such a pair, if others wrote to the timeline meanwhile.
+        """
+        commit, is_superseded = decode_commit(found.body), found.digest in self._state_commits
+        if not is_superseded:
+            self._save_nodes((commit.root,))
+        if commit.changeset in self:
+            for changeset in read_objects(self._space, (commit.changeset,)):
+                named = stored_objects.of_changeset(decode_changeset(changeset.body))
+                self._save(each for each in named if not (is_superseded and each in self._superseded))
 
     def _save_named(self, node: Object) -> None:
         children, values = refs(node.body)
