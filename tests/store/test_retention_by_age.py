@@ -552,6 +552,43 @@ def test_undone_content_goes_only_where_the_policy_is_about(store: Store, clock:
     assert (len(plan.spaces), len(whole.spaces)) == (1, 2)
 
 
+@perdure.tool(effect="external_write")
+def mail(to: int) -> str:
+    """Send something at once."""
+    return f"mailed {to}"
+
+
+UNDONE: dict[str, tuple[Any, ...]] = {
+    "answered": (say("Hello."),),
+    "waited": (use("send", to=1), say("Hello.")),
+    "repeated": (use("mail", to=1), use("mail", to=1), use("mail", to=1), say("Hello.")),
+}
+
+
+@pytest.mark.parametrize("steps", UNDONE)
+def test_what_was_said_in_undone_runs_goes_and_not_only_in_the_last(
+    store: Store, clock: Clock, steps: str
+) -> None:
+    """Records of ended runs and the gates of the repeat guard name commits, and need nothing of what they said."""
+    agent = Agent("planner", backend=Script(*UNDONE[steps] * 2), tools=[send, mail])
+    thread = store.thread("t", agent=agent)
+    for _ in range(2):
+        for ticket in thread.run("Go.").approvals:
+            thread.decide(ticket.call, "deny", by="ann")
+            thread.resume()
+    last = thread.head
+    thread.undo(2)
+    before = [entry.words for entry in thread.at(last).transcript()]
+    thread.put("/other.json", 1)
+    clock.pass_days(91)
+
+    swept(store, RetentionPolicy(undone_after_days=90))
+
+    assert None not in before
+    assert {entry.words for entry in thread.at(last).transcript()} == {None}
+    assert store.verify().ok
+
+
 def test_removed_threads_have_no_agent_to_choose_by() -> None:
     """The store has forgotten whose they were, so the policy is refused."""
     with pytest.raises(Invalid) as refused:

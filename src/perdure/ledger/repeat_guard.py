@@ -51,13 +51,12 @@ from perdure.history.space import (
 from perdure.ledger import calls
 from perdure.ledger.calls import VersionedCall
 from perdure.model import canonical
-from perdure.model.call import SETTLED, UNCLEAR, CallRecord
+from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.ticket import Ticket
 
 __all__ = [
-    "TWIN",
     "Case",
     "MayStart",
     "Gate",
@@ -82,8 +81,6 @@ __all__ = [
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
 Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied"]  # (a) to (d) above
-
-TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
 
 _PAGE = 100
 
