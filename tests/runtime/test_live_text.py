@@ -324,3 +324,39 @@ def test_after_a_thread_that_failed_the_next_follower_starts_another(monkeypatch
         poller.start()
 
     assert polled[1].is_set()
+
+
+def _open_to_all(directory: Path, _: pytest.MonkeyPatch) -> None:
+    directory.mkdir()
+    directory.chmod(0o777)
+
+
+def _link(directory: Path, _: pytest.MonkeyPatch) -> None:
+    (directory.parent / "elsewhere").mkdir(mode=0o700)
+    directory.symlink_to(directory.parent / "elsewhere")
+
+
+def _of_another_user(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.mkdir(mode=0o700)
+    other = os.geteuid() + 1
+    monkeypatch.setattr("perdure.runtime.session.live_text.os.geteuid", lambda: other)
+
+
+def _own(directory: Path, _: pytest.MonkeyPatch) -> None:
+    directory.mkdir(mode=0o700)
+
+
+@pytest.mark.parametrize("made", [_open_to_all, _link, _of_another_user, _own])
+def test_nothing_is_written_where_another_user_could_have_laid_out_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    """The directory has a name that can be guessed; the last one is the control."""
+    made(tmp_path / "live", monkeypatch)
+    _, feed = running(SpoolCarrier(tmp_path / "live"))
+    follower = Follower(SpoolCarrier(tmp_path / "live"))
+    follower.poll()
+
+    feed.tell(TextDelta("a", message="m"))
+    follower.poll()
+
+    assert (follower.text, len(list(tmp_path.glob("*/*")))) == (("a", 1) if made is _own else ("", 0))

@@ -186,6 +186,32 @@ def test_an_old_main_that_a_promotion_replaced_goes(store: Store, clock: Clock) 
         thread.on(kept).get("/old.json")
 
 
+@pytest.mark.parametrize("superseded_days", [None, 90])
+def test_a_turn_that_its_run_wrote_on_two_timelines_stays_on_main(
+    store: Store, clock: Clock, superseded_days: int | None
+) -> None:
+    """Another program wrote while the run was on its own timeline, so both have commits with the same changesets."""
+
+    @perdure.tool(effect="local_write")
+    def visit() -> str:
+        store.thread("t").put("/visited.json", True)
+        return "done"
+
+    model = Script(use("visit"), say("Hello."))
+    thread = store.thread("t", agent=Agent("planner", backend=model, tools=[visit]))
+    thread.run("Go.", head_policy="on_success")
+    before = [entry.words for entry in thread.transcript()]
+    idea = thread.fork("idea")
+    idea.put("/own.json", "x" * 500)
+    clock.pass_days(91)
+
+    swept(store, RetentionPolicy(timelines_after_days=90, superseded_after_days=superseded_days))
+
+    assert [entry.words for entry in thread.transcript()] == before
+    with pytest.raises(Forgotten):  # control
+        idea.get("/own.json")
+
+
 def test_an_age_can_be_a_part_of_a_day(store: Store, clock: Clock) -> None:
     """Half a day is 12 hours: what is 11 hours old stays, and what is 13 hours old goes."""
     thread = store.thread("old", agent="helper")
@@ -524,6 +550,43 @@ def test_undone_content_goes_only_where_the_policy_is_about(store: Store, clock:
     whole = store.gc_plan(RetentionPolicy(undone_after_days=30))
 
     assert (len(plan.spaces), len(whole.spaces)) == (1, 2)
+
+
+@perdure.tool(effect="external_write")
+def mail(to: int) -> str:
+    """Send something at once."""
+    return f"mailed {to}"
+
+
+UNDONE: dict[str, tuple[Any, ...]] = {
+    "answered": (say("Hello."),),
+    "waited": (use("send", to=1), say("Hello.")),
+    "repeated": (use("mail", to=1), use("mail", to=1), use("mail", to=1), say("Hello.")),
+}
+
+
+@pytest.mark.parametrize("steps", UNDONE)
+def test_what_was_said_in_undone_runs_goes_and_not_only_in_the_last(
+    store: Store, clock: Clock, steps: str
+) -> None:
+    """Records of ended runs and the gates of the repeat guard name commits, and need nothing of what they said."""
+    agent = Agent("planner", backend=Script(*UNDONE[steps] * 2), tools=[send, mail])
+    thread = store.thread("t", agent=agent)
+    for _ in range(2):
+        for ticket in thread.run("Go.").approvals:
+            thread.decide(ticket.call, "deny", by="ann")
+            thread.resume()
+    last = thread.head
+    thread.undo(2)
+    before = [entry.words for entry in thread.at(last).transcript()]
+    thread.put("/other.json", 1)
+    clock.pass_days(91)
+
+    swept(store, RetentionPolicy(undone_after_days=90))
+
+    assert None not in before
+    assert {entry.words for entry in thread.at(last).transcript()} == {None}
+    assert store.verify().ok
 
 
 def test_removed_threads_have_no_agent_to_choose_by() -> None:

@@ -13,6 +13,10 @@ import pytest
 import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines import contract
+from perdure.engines.contract import CellWrite
+from perdure.history.space import Space
+from perdure.model.run import QUEUES
+from perdure.runtime.session import records
 from perdure.testing import Script, say, use
 
 HOURS = 3_600_000_000_000  # ns
@@ -79,6 +83,21 @@ def test_inputs_are_taken_in_the_order_in_which_they_were_queued(
     assert inputs(thread) == ["input 0", "input 1", "input 2"]
 
 
+def test_inputs_of_an_earlier_version_are_not_overtaken(store: Store, clock: Clock) -> None:
+    """It did not note the last time in the cell that counts the inputs."""
+    thread = store.thread("t", agent=agent())
+    clock.turned = 2
+    thread.start("first")
+    clock.turned = 0
+    space = thread._space  # pyright: ignore[reportPrivateUsage]
+    records.apply(space, "empty", CellWrite(name=QUEUES, expected=1, value=None))
+
+    thread.start("second")
+    store.work(agent(*[say("Done.")] * 2), until_idle=True)
+
+    assert inputs(thread) == ["first", "second"]
+
+
 def test_an_input_passes_one_that_is_scheduled_for_later(store: Store, clock: Clock) -> None:
     """It was queued before the clock was turned back, so its own time is behind that of the scheduled one."""
     thread = store.thread("t", agent=agent())
@@ -107,3 +126,28 @@ def test_a_decision_is_acted_on_after_the_clock_was_turned_back(store: Store, cl
     store.work(asking, until_idle=True)
 
     assert [run.state for run in thread.runs()] == ["succeeded"]
+
+
+@pytest.mark.parametrize("scheduled", [0, 40])
+def test_an_input_is_queued_and_taken_without_reading_what_is_scheduled(
+    scheduled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many inputs wait for a later time, as many records are read."""
+    read: list[str] = []
+
+    def find(space: Space, id: str, **known: Any) -> records.VersionedRun | None:
+        read.append(id)
+        return real(space, id, **known)
+
+    real = records.find
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent=agent())
+        later = {thread.schedule("later", at=timedelta(hours=1)) for _ in range(scheduled)}
+        monkeypatch.setattr(records, "find", find)
+
+        thread.start("first")
+        thread.start("second")
+        store.work(agent(*[say("Done.")] * 2), until_idle=True)
+
+        assert inputs(thread) == ["first", "second"]
+        assert not later.intersection(read)

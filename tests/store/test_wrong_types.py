@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import perdure
-from perdure import Thread
+from perdure import RetentionPolicy, Thread
 from perdure.errors import Invalid
 from tests.coded import raises
 
@@ -56,6 +56,12 @@ def test_a_wrong_type_is_refused(thread: Thread, which: str) -> None:
         WRONG[which](thread)
 
     assert thread.head == before
+
+
+def test_what_is_carried_out_is_a_plan_and_no_policy() -> None:
+    """A policy alone does not say what would go, so that nobody has seen it."""
+    with perdure.open("memory:") as store, raises(Invalid, "not_a_plan"):
+        store.gc(cast("Any", RetentionPolicy(removed_threads=True)))
 
 
 def test_a_timeline_is_asked_for_by_name() -> None:

@@ -13,8 +13,8 @@ So if two timelines check at the same time and both may start, one starts and th
 checks again.  The gate also records up to which number, as seen from which commit, no start was a repeat: the
 thousandth equal call on one timeline costs no more than the second.
 
-A call is in the conversation of a timeline if its result is: on the line of first parents, where no message was taken
-back.  A model sees nothing of what was merged in or taken back.  Until the result is committed, or if the record does
+A call is in the conversation of a timeline if its result is: on the line of first parents, where neither the result nor
+the request was taken back.  A model sees nothing of what was merged in or taken back.  Until the result is committed, or if the record does
 not name the message of the result, the request counts instead; but if the call waited between request and start, only
 on its own timeline, because another timeline may have been forked off before the call was done.  A result that became
 known after the conversation was given another one is in no conversation.  A direct call is in that of a line that has
@@ -42,7 +42,7 @@ import msgspec
 from perdure.engines.contract import Cell, CellOf, CellWrite, Question
 from perdure.errors import Corrupt
 from perdure.history import reader
-from perdure.history.ancestry import commits_of, present, told_in, visible
+from perdure.history.ancestry import commits_of, present, stands_on, told_in, visible
 from perdure.history.space import (
     Space,
     mark_write,
@@ -51,13 +51,12 @@ from perdure.history.space import (
 from perdure.ledger import calls
 from perdure.ledger.calls import VersionedCall
 from perdure.model import canonical
-from perdure.model.call import SETTLED, UNCLEAR, CallRecord
+from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.ticket import Ticket
 
 __all__ = [
-    "TWIN",
     "Case",
     "MayStart",
     "Gate",
@@ -82,8 +81,6 @@ __all__ = [
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
 Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied"]  # (a) to (d) above
-
-TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
 
 _PAGE = 100
 
@@ -315,8 +312,13 @@ def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None
     if other.origin == "call" and other.result_label is not None:
         return told_in(space, other.id, other.result_label, head)
     if commits_of(space, other.result_label):
-        return visible(space, other.result_label, head)
+        return visible(space, other.result_label, head) and not _is_taken_back(space, other.label, head)
     return visible(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
+
+
+def _is_taken_back(space: Space, request: str | None, head: Digest | None) -> bool:
+    """True if the message that requested a call was taken back: no backend is shown a result without its request."""
+    return stands_on(space, request, head) and not visible(space, request, head)
 
 
 def _settled_here(space: Space, other: CallRecord) -> bool:

@@ -36,11 +36,11 @@ from perdure.history.verify.records import readable_cells
 from perdure.ledger import call_identity
 from perdure.ledger.call_identity import KEY, Owner
 from perdure.ledger.calls import CALL
-from perdure.ledger.repeat_guard import TWIN, rebuilt_gate
+from perdure.ledger.repeat_guard import rebuilt_gate
 from perdure.ledger.snapshot import COUNT, CallCount, CallKey, count_key, counted_at, stored_count
 from perdure.ledger.tickets import ASKED, ASKS, TICKET
 from perdure.model import canonical
-from perdure.model.call import SETTLED, UNCLEAR, CallRecord
+from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.ticket import Ticket
 from perdure.projections.calls import Book, Transition, decode_transition

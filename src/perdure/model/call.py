@@ -22,6 +22,7 @@ __all__ = [
     "SETTLED",
     "STATES",
     "TRANSITIONS",
+    "TWIN",
     "UNCLEAR",
     "CallRecord",
     "CallState",
@@ -47,6 +48,8 @@ CallState: TypeAlias = Literal[
 Status: TypeAlias = Literal["success", "error"]
 
 STATES: tuple[CallState, ...] = get_args(CallState)
+
+TWIN = "twin/"  # cells: the gate of a fingerprint, and below it the calls that were started, by number
 
 TRANSITIONS: dict[CallState | None, frozenset[CallState]] = {
     None: frozenset({"proposed"}),

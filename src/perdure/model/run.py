@@ -70,7 +70,7 @@ REASONS = (
 
 RUN = "run/"  # cells of runs, by id
 QUEUE = "queue/"  # cells of inputs whose runs have not begun, by timeline and time
-QUEUES = "queues"  # the cell, without a value, whose revision counts the inputs that were queued in a thread
+QUEUES = "queues"  # the cell whose revision counts the inputs that were queued in a thread; its value is the last place
 LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one
 
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)

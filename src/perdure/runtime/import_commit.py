@@ -21,8 +21,7 @@ from perdure.history.artifacts import Staged
 from perdure.history.space import Space
 from perdure.ledger import calls, repeat_guard, settlement
 from perdure.ledger.calls import CallTransition, VersionedCall
-from perdure.ledger.repeat_guard import TWIN
-from perdure.model.call import CallRecord
+from perdure.model.call import TWIN, CallRecord
 from perdure.model.digest import Digest
 from perdure.model.effect import Reach
 from perdure.model.event import Event, MessageAppended, MomentNamed, ToolCallCompleted

@@ -596,8 +596,8 @@ class Change(Edits):
         if self._uploads or patched.cells or ledger is None or standing.agent is None:
             return False
         if self._by_hand:
-            if lease is not None and lease.value is not None:
-                return False  # a run holds the timeline
+            if (lease is not None and lease.value is not None) or head.timeline.startswith(leases.OWN):
+                return False  # a run holds the timeline, or may hold it
             fences = (*fences, Fence(leases.LEASE + head.timeline, lease.revision if lease else 0))
         try:
             receipt = writer.commit_ordinary(

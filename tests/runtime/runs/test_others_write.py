@@ -175,6 +175,44 @@ def test_what_would_take_the_line_away_is_busy(store: Store, what: str) -> None:
     assert result.status == "succeeded"
 
 
+def _retract(other: Thread) -> None:
+    with other.change("take back") as change:
+        change.retract(other.transcript()[0].id)
+
+
+OWN_BUSY: dict[str, Visit] = {
+    **BUSY,
+    "retract": _retract,
+    "run": lambda other: other.run("me too"),
+    "switch": lambda other: other.switch(Script(backend="script:other")),
+}
+del OWN_BUSY["promote"]  # of any timeline it moves `main`
+
+
+@pytest.mark.parametrize("what", OWN_BUSY)
+def test_what_would_take_the_own_line_of_a_run_away_is_busy(store: Store, what: str) -> None:
+    """A run that moves the head on success writes to a line of its own, which it holds as well."""
+    seen: list[BaseException] = []
+
+    def visit(other: Thread) -> None:
+        (line,) = [each for each in other.timelines() if each.head.timeline.startswith("run/")]
+        try:
+            OWN_BUSY[what](store.thread("trip", agent=agent, timeline=line.head.timeline))
+        except errors.PerdureError as error:
+            seen.append(error)
+
+    agent = Agent("planner", backend=Script(say("Quick.")))
+    thread = with_visit(store, visit)
+    thread.fork("aside").put("/second.json", 2)
+
+    result = thread.run("go", head_policy="on_success")
+
+    assert [type(error) for error in seen] == [errors.Busy]
+    assert result.status == "succeeded"
+    visit(thread)
+    assert errors.Busy not in [type(error) for error in seen[1:]]  # control: it has ended
+
+
 def test_a_second_run_is_busy_and_one_on_a_fork_is_not(store: Store) -> None:
     """One run lives on a line; other lines are free."""
     seen: list[object] = []

@@ -89,22 +89,26 @@ def test_what_was_sent_on_a_merged_line_is_asked_about(thread: Thread, world: Wo
 
 
 @pytest.mark.parametrize("letters", [1, 2])
-@pytest.mark.parametrize("how", ["all", "last"])
+@pytest.mark.parametrize("how", ["all", "last result", "last request"])
 def test_what_was_taken_out_of_the_conversation_is_asked_about(
-    thread: Thread, world: World, how: str, letters: int
+    store: Store, thread: Thread, world: World, how: str, letters: int
 ) -> None:
-    """The model does not see what was taken back; the second letter is one that the guard had let pass before."""
+    """The model does not see what was taken back, and no result without its request; the second letter is one that the
+    guard had let pass before."""
     for _ in range(letters - 1):
         thread.run("Write to Ann again")
-    results = [each.id for each in thread.transcript() if each.message.tool_results]
+    spoken = thread.transcript()
+    results = [each.id for each in spoken if each.message.tool_results]
+    requests = [each.id for each in spoken if each.message.tool_calls]
 
     with thread.change("take back") as change:
         if how == "all":
             change.retract_all()
         else:
-            change.retract(results[-1])
+            change.retract((results if how == "last result" else requests)[-1])
+    again = store.thread("letters", agent=postman(world, use("mail", to="ann"), say("Done.")))
 
-    assert thread.run("Write to Ann").status == "waiting"
+    assert again.run("Write to Ann").status == "waiting"
     assert world.counted() == {"ann": letters}
 
 

@@ -2,7 +2,7 @@
 
 `roots` yields what must stay under a policy: the heads of all timelines, sealed ones included, but not those that
 the policy retires because of their age; moves within retention; every object that the ledger and the cells mention (open outboxes, listed artifacts,
-uploads under way); and what commits of other spaces have read here.
+uploads under way, runs that have not ended); and what commits of other spaces have read here.
 
 A move has no time of its own.  A commit that a head has left counts as left since the first commit
 that was made on its timeline afterwards; if there is none, the move can be redone, and the commit stays.
@@ -43,14 +43,16 @@ from perdure.history import reader, stored_objects
 from perdure.history.artifacts import UPLOAD, upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import RetentionPolicy
-from perdure.history.space import THREADS, Space
+from perdure.history.space import THREADS, Space, read_record
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
+from perdure.model.call import TWIN
 from perdure.model.commit import Act, decode_changeset, decode_commit
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 from perdure.model.head import MAIN
 from perdure.model.lists import decode_node
+from perdure.model.run import ENDED, RUN, RunState
 
 __all__ = [
     "AbandonedCommit",
@@ -113,7 +115,7 @@ def roots(
             yield space.step(hold.head.commit).digest
     gone = {cell.name for cell in abandoned(space, policy, now)}
     for cell in loops.cells(space.engine, space.name):
-        if cell.name not in gone:
+        if cell.name not in gone and not _names_only_places(cell):
             yield from stored_objects.mentioned(cell.name.encode())
             yield from stored_objects.mentioned(cell.value or b"")
     for entry in loops.entries(space.engine, space.name):
@@ -121,6 +123,25 @@ def roots(
         for found in _PATCH.findall(entry.body):
             if (patch := Digest(found.decode())) not in settled:
                 yield from _values(space, patch)
+
+
+class _RunCell(msgspec.Struct, frozen=True):
+    """What the record of a run says about retention."""
+
+    state: RunState
+
+
+_run_cells = msgspec.json.Decoder(_RunCell)
+
+
+def _names_only_places(cell: Cell) -> bool:
+    """True if a cell names commits for their places in the history, and needs no content of theirs.
+
+    That are records of runs that have ended, and gates of the repeat guard.
+    """
+    if cell.name.startswith(RUN):
+        return read_record(cell, _run_cells).state in ENDED
+    return cell.name.startswith(TWIN)
 
 
 def _values(space: Space, patch: Digest) -> Iterator[Digest]:
@@ -532,14 +553,12 @@ class Doomed:
                 self._save(each for each in named if each not in self._superseded)
             case Kind.ARTIFACT if is_state:  # messages may name it
                 self._saved.update((found.digest, *stored_objects.parts_of(found)))
-            case Kind.COMMIT if found.digest in self._state_commits:
-                pass
+            case Kind.COMMIT if found.digest not in self._commits:
+                self._save_commit(found)
             case Kind.NODE if not doomed:
                 self._save_named(found)
             case Kind.CHANGESET if not doomed:
                 self._save(stored_objects.of_changeset(decode_changeset(found.body)))
-            case Kind.COMMIT if found.digest not in self._commits:
-                self._save_nodes((decode_commit(found.body).root,))
             case Kind.ARTIFACT | Kind.LIST if doomed:
                 self._parts[found.digest] = stored_objects.parts_of(found)
                 self._is_retired, self._is_superseded = found.digest in self._retired, is_state
@@ -548,6 +567,19 @@ class Doomed:
                 self._save(stored_objects.parts_of(found))
             case _:
                 pass
+
+    def _save_commit(self, found: Object) -> None:
+        """Save the state of a commit that stays, and what its changeset names if a commit that goes has the same one.
+
+        A run whose head moves on success leaves such a pair, if others wrote to the timeline meanwhile.
+        """
+        commit, is_superseded = decode_commit(found.body), found.digest in self._state_commits
+        if not is_superseded:
+            self._save_nodes((commit.root,))
+        if commit.changeset in self:
+            for changeset in read_objects(self._space, (commit.changeset,)):
+                named = stored_objects.of_changeset(decode_changeset(changeset.body))
+                self._save(each for each in named if not (is_superseded and each in self._superseded))
 
     def _save_named(self, node: Object) -> None:
         children, values = refs(node.body)

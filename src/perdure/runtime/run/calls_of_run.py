@@ -20,7 +20,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
 from perdure.model.run import ENDED, RunRecord
 from perdure.runtime.calls.direct_call import BY_HAND
-from perdure.runtime.run.finish import own_timelines_prefix
+from perdure.runtime.run.finish import own_timelines
 from perdure.runtime.session import records
 
 __all__ = ["calls_of", "cancel_unstarted"]
@@ -96,13 +96,10 @@ def _is_whole(record: RunRecord, steps: list[Step]) -> bool:
 
 
 def _was_turned_back(space: Space, record: RunRecord) -> bool:
-    """True if another writer moved a timeline of the run's own, which no rule forbids."""
+    """True if another writer moved a timeline of the run's own, which no rule forbids while the run waits or has ended."""
     if record.head_policy == "each_step":
         return False
-    own = own_timelines_prefix(record.id)
-    for hold in space.engine.holds(space.name, after=own, limit=_TIMELINES_MAX):
-        if not hold.head.timeline.startswith(own):
-            return False
+    for hold in own_timelines(space, record.id, limit=_TIMELINES_MAX):
         moves = space.engine.moves(space.name, hold.head.timeline, limit=_MOVES_MAX)
         if len(moves) == _MOVES_MAX or any(move.act not in (Act.FORK, Act.COMMIT) for move in moves):
             return True

@@ -15,13 +15,11 @@ A run that ends early settles the calls that it leaves open, so that the convers
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from perdure.engines import loops
-from perdure.engines.contract import CellWrite, Step
+from perdure.engines.contract import CellWrite, Hold, Step
 from perdure.errors import Corrupt, Moved, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space, agent_after
@@ -38,15 +36,14 @@ from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.run.start import Started, restore
 from perdure.runtime.session import records, steering
 from perdure.runtime.session.journal import CommitDraft, Journal
-from perdure.runtime.session.lease import Lost, releasing
+from perdure.runtime.session.lease import Lost, own_timelines_prefix, releasing
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["RunFinisher", "own_timelines_prefix", "settle_open_calls"]
+__all__ = ["RunFinisher", "own_timelines", "settle_open_calls"]
 
 _log = logging.getLogger("perdure.runs")
 
 _UNKNOWN = -1
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 
 _LastWrite: TypeAlias = Literal["join", "stay", "record_only"]
 
@@ -316,10 +313,11 @@ class RunBranch:
         return [_proposal(step, self._journal.env.standing.agent) for step in reversed(found)]
 
 
-def own_timelines_prefix(run: str) -> str:
-    """Return the prefix of the names of a run's own timelines."""
-    plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
-    return f"run/{plain}/"
+def own_timelines(space: Space, run: str, *, limit: int) -> list[Hold]:
+    """Return the first timelines of a run's own, by name."""
+    own = own_timelines_prefix(run)
+    found = space.engine.holds(space.name, after=own, limit=limit)
+    return [hold for hold in found if hold.head.timeline.startswith(own)]
 
 
 def _proposal(step: Step, agent: Space | None) -> Proposal:

@@ -4,7 +4,8 @@ One write has the run's record, its input and its place in the queue of the time
 one of the input, so the same input is queued once, and `run` with the same id finds the run that was queued.  Inputs
 of a timeline are taken in the order of their times; one that is queued without a time comes after those that were
 queued before it, whatever the clocks of the writers show.  The same write moves the cell `queues`, which fences the
-removal of the thread: an input is queued before it, and then the thread stays, or refused after it.
+removal of the thread: an input is queued before it, and then the thread stays, or refused after it.  Its value is the
+last time of an input without one, so inputs that are scheduled for later are not looked through for it.
 
 The space `work` belongs to the workers of a store.  A worker that has nothing to do arms the bell there before it looks
 once more, and then waits for news of that space.  A program that has made work for a worker rings: it empties the cell
@@ -14,6 +15,7 @@ no work: workers also look by themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -57,6 +59,7 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _inputs = msgspec.json.Decoder(QueuedInput)
+_places = msgspec.json.Decoder(int)
 
 
 def queue(
@@ -86,7 +89,8 @@ def queue(
         if run is not None:
             return run
         head = reader.unsealed_head(space, timeline)
-        now = time_of_day(space.engine)
+        now, count = time_of_day(space.engine), space.engine.cell(space.name, QUEUES)
+        last = _last_place(space, count)
         record = RunRecord(
             id=space.ids(),
             agent=env.agent.name,
@@ -100,12 +104,12 @@ def queue(
             on_failure=on_failure,
             agent_version=env.agent.version,
             parent_run=env.parent_run,
-            due=_place(space, timeline, now) if due is None else due,
+            due=_place(space, timeline, now, last) if due is None else due,
             thread=space.label,
             scheduled=due is not None,
         )
         try:
-            _enter(space, arrived, record)
+            _enter(space, arrived, record, count, last)
         except OpReused as error:
             raise other_words(arrived) from error
         except Moved:
@@ -115,8 +119,8 @@ def queue(
             return record.id
 
 
-def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
-    """Write the record of a run that has not begun, and its input."""
+def _enter(space: Space, arrived: Inbound, record: RunRecord, count: Cell | None, last: int) -> None:
+    """Write the record of a run that has not begun, and its input; `count` is the cell `queues`, `last` its value."""
     messages: list[tuple[str, str]] = []
     objects: list[Object] = []
     uploads: list[CellWrite] = []
@@ -132,11 +136,12 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
         on_failure=record.on_failure,
     )
     value = canonical.encode_struct(queued)
-    count = space.engine.cell(space.name, QUEUES)
+    assert record.due is not None, "an input is queued for some time"
+    last = last if record.scheduled else max(last, record.due)
     cells = [
         *records.new(record),
         CellWrite(name=records.queue_name(record), expected=0, value=value),
-        CellWrite(name=QUEUES, expected=count.revision if count else 0, value=None),
+        CellWrite(name=QUEUES, expected=count.revision if count else 0, value=canonical.encode(last)),
     ]
     if arrived.op_id is not None:
         cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
@@ -151,16 +156,35 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord) -> None:
     )
 
 
-def _place(space: Space, timeline: str, now: int) -> int:
+def _place(space: Space, timeline: str, now: int, last: int) -> int:
     """Return the time of an input that is queued now: after every input that was queued before it.
 
     A time far ahead is that of a scheduled input, or of one that was queued before the clock was turned back.
     """
-    prefix = f"{QUEUE}{timeline}:"
-    for cell in loops.cells(space.engine, space.name, prefix=prefix, descending=True):
+    for cell in _cells(space, timeline, until=max(now + _SKEW, last), descending=True):
         if _time_of(cell) <= now + _SKEW or not _is_scheduled(space, cell):
             return max(now, _time_of(cell) + 1)
     return now
+
+
+def _cells(space: Space, timeline: str, *, until: int, descending: bool = False) -> Iterator[Cell]:
+    """Yield the inputs of a timeline that have times up to `until`."""
+    prefix = f"{QUEUE}{timeline}:"
+    before = prefix + records.due_at(until + 1)
+    return loops.cells(space.engine, space.name, prefix=prefix, before=before, descending=descending)
+
+
+def _last_place(space: Space, count: Cell | None) -> int:
+    """Return the last time of an input of the thread that was queued without one; `count` is the cell `queues`.
+
+    Earlier versions did not write it, so there the inputs are read.
+    """
+    if count is None:
+        return 0
+    if count.value is not None:
+        return read_record(count, _places)
+    found = loops.cells(space.engine, space.name, prefix=QUEUE)
+    return max((_time_of(cell) for cell in found if not _is_scheduled(space, cell)), default=0)
 
 
 def _time_of(cell: Cell) -> int:
@@ -184,8 +208,8 @@ def queued(space: Space, record: RunRecord) -> QueuedInput | None:
 
 def first_on(space: Space, timeline: str) -> str | None:
     """Return the run whose input is the next on a timeline; None if nothing is queued there, or only for later."""
-    now = time_of_day(space.engine)
-    for cell in loops.cells(space.engine, space.name, prefix=f"{QUEUE}{timeline}:"):
+    now, count = time_of_day(space.engine), space.engine.cell(space.name, QUEUES)
+    for cell in _cells(space, timeline, until=max(now, _last_place(space, count))):
         if _time_of(cell) <= now or not _is_scheduled(space, cell):
             return _run_of(cell)
     return None

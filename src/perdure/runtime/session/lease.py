@@ -7,7 +7,8 @@ Two cells of the thread's space for each timeline:
     renewal/<timeline>    {epoch, until}, written only when it is renewed
 
 Every write of the run is fenced by the epoch.  Taking over raises the epoch, and from then on
-the store refuses every write of the old holder.  So safety depends on
+the store refuses every write of the old holder.  A timeline that a run has of its own is held with the one that the
+run moves.  So safety depends on
 no clock; clocks decide only when another process may take over:
 
     live      no other process may take the timeline
@@ -18,12 +19,15 @@ no clock; clocks decide only when another process may take over:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Fence, Question, Write
 from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Conflict
@@ -40,6 +44,7 @@ from perdure.model.run import LEASE
 
 __all__ = [
     "LEASE",
+    "OWN",
     "RENEWAL",
     "Lease",
     "LeaseState",
@@ -54,6 +59,7 @@ __all__ = [
     "found_in",
     "lease_questions",
     "look",
+    "own_timelines_prefix",
     "releasing",
     "renew",
     "state",
@@ -65,6 +71,9 @@ __all__ = [
 RENEWAL = "renewal/"  # cells, by timeline, as those of `LEASE`
 
 LeaseState: TypeAlias = Literal["live", "expired", "gone"]
+
+OWN = "run/"  # begins the names of timelines that runs have of their own
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 
 _SECOND = 1_000_000  # µs
 _DAY = 86_400 * _SECOND
@@ -134,8 +143,31 @@ def current(space: Space, timeline: str) -> Lease | None:
 
 
 def look(space: Space, timeline: str) -> tuple[Lease | None, int]:
-    """Return the same, and the revision of its cell: 0 if there never was one."""
-    return found_in(timeline, *space.ask(*lease_questions(space, timeline)))
+    """Return the same, and the revision of its cell: 0 if there never was one.
+
+    A timeline of a run's own has no cell: the lease of that run holds it, as long as the run has one.
+    """
+    lease, revision = found_in(timeline, *space.ask(*lease_questions(space, timeline)))
+    if lease is None and timeline.startswith(OWN):
+        lease = _of_own_timeline(space, timeline)
+    return lease, revision
+
+
+def own_timelines_prefix(run: str) -> str:
+    """Return the prefix of the names of a run's own timelines."""
+    plain = run if _PLAIN.match(run) else sha256(run.encode()).hexdigest()[:32]
+    return f"{OWN}{plain}/"
+
+
+def _of_own_timeline(space: Space, timeline: str) -> Lease | None:
+    """Return the lease of the run that a timeline belongs to; None if that run has none.
+
+    A run that was cut off keeps its lease until it goes on, and one that waits goes on elsewhere, so this needs no fence.
+    """
+    for cell in loops.cells(space.engine, space.name, prefix=LEASE):
+        if timeline.startswith(own_timelines_prefix(read_record(cell, _taken).run)):
+            return look(space, cell.name.removeprefix(LEASE))[0]
+    return None
 
 
 def lease_questions(space: Space, timeline: str) -> tuple[Question, Question]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -162,6 +163,19 @@ def _spool_file(directory: Path, place: RunPlace) -> Path:
     return directory / f"{name}.jsonl"
 
 
+def _is_private(directory: str) -> bool:
+    """True if the directory is there, and no other user can put files into it.
+
+    Its name can be guessed, and that of a store on a server is in a directory that all users share: whoever made it there
+    first could lay out the files to which conversations are written.  It takes no Path: every commit of a run asks.
+    """
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
 class _SpoolWriter:
     """Writes what one run says, from the moment on at which another process asks for it."""
 
@@ -214,7 +228,7 @@ class _SpoolWriter:
     def _is_open(self, at: Digest | None, spoken: Callable[[], PartialMessage]) -> bool:
         if self._file is not None:
             return True
-        if not os.access(self._directory, os.F_OK):  # without a Path: every commit of a run asks
+        if not _is_private(self._directory):
             return False
         if self._path is None:
             self._path = _spool_file(Path(self._directory), self._place)
@@ -321,6 +335,8 @@ class SpoolCarrier:
 
     def reader(self, place: RunPlace) -> LiveReader | None:
         """Return the reader of a timeline's file; None if there is none."""
+        if not _is_private(str(self._directory)):
+            return None
         try:
             return _SpoolReader(_spool_file(self._directory, place))
         except OSError:

@@ -160,7 +160,8 @@ def commit_beside_run(
     while True:
         if cell is UNSET:
             cell = space.engine.cell(space.name, leases.LEASE + line)
-        held = None if cell is None or cell.value is None else leases.current(space, line)
+        may_be_held = (cell is not None and cell.value is not None) or line.startswith(leases.OWN)
+        held = leases.current(space, line) if may_be_held else None
         if held is not None and any(_changes_transcript(proposal) for proposal in proposals):
             raise leases.busy(space, held, "saying something")
         fence = Fence(leases.LEASE + line, cell.revision if cell else 0)

@@ -20,7 +20,7 @@ import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Engine, Fence, Move, Write
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound
 from perdure.history import retention, timelines
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.planner import space_of, whole_space
@@ -105,6 +105,12 @@ def carry_out(
 
     `cache` is the node cache of this process, which is emptied; None: it has none.
     """
+    if not isinstance(plan, RetentionPlan):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"gc carries out a plan, not {plan!r}; nothing was removed.",
+            code="not_a_plan",
+            advice="Make one of a policy with gc_plan().",
+        )
     threads = [each for each in plan.spaces if each.thread is not None and each.left_alone is None]
     others = tuple(each for each in plan.spaces if each.thread is None)
     done = [_remove(engine, each, plan, ids) for each in threads]
