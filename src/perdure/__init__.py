@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perdure.switching.policy import Policy
     from perdure.switching.report import Report
     from perdure.switching.route import Route
+    from perdure.version import __version__
 
 __all__ = [
     "Agent",

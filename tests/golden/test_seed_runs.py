@@ -20,7 +20,7 @@ from perdure.runtime.tools.call import scratch_prefix
 from perdure.testing import Script, fail, say, step, use
 from perdure.testing.script import ScriptStep
 
-ARGS = {"repo": "org/joch", "query": "memory migration"}
+ARGS: dict[str, Any] = {"repo": "org/joch", "query": "memory migration"}
 
 
 @perdure.tool(effect="read_only", name="github.search_issues")

@@ -109,7 +109,7 @@ def carry_out(
         raise Invalid(
             f"gc carries out a plan, not {plan!r}; nothing was removed.",
             code="not_a_plan",
-            advice="Make one of a policy with gc_plan().",
+            advice="Let gc_plan make one of a policy first.",
         )
     threads = [each for each in plan.spaces if each.thread is not None and each.left_alone is None]
     others = tuple(each for each in plan.spaces if each.thread is None)
