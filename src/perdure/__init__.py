@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from perdure.switching.policy import Policy
     from perdure.switching.report import Report
     from perdure.switching.route import Route
-    from perdure.version import __version__
+    from perdure.version import __version__ as __version__
 
 __all__ = [
     "Agent",
@@ -76,7 +76,6 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "View",
-    "__version__",
     "aio",
     "errors",
     "load_checkpoint",

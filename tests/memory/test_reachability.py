@@ -271,7 +271,7 @@ def test_a_thread_without_owner_has_no_memory(store: Store) -> None:
 
     (call,) = thread.calls()
     assert call.state == "failed"
-    assert "this thread has no owner" in str(thread.transcript())
+    assert "this thread has no owner" in str([entry.message for entry in thread.transcript()])
     assert not any(name.startswith("memory:") for name in store._resources.engine.spaces(limit=100))
 
 

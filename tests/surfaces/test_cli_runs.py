@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from itertools import islice
 from pathlib import Path
@@ -282,7 +283,8 @@ def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
     assert of_thread == of_run == in_python
     shown = shell.ok("costs").out
     assert "$0.2500" in shown
-    assert "1 step of unknown price" in shown
+    assert re.search(r"^t2 +1 +1,000 +0 +100 +unknown +1$", shown, re.MULTILINE)
+    assert re.search(r"^together +2 +2,000 +0 +200 +\$0\.2500 +1$", shown, re.MULTILINE)
     assert "$PERDURE_MODELS" in shown
     assert "$PERDURE_MODELS" not in shell.ok("costs", "t1").out
     assert "1,000 in, 100 out" in shell.ok("runs", "show", "t1").out
@@ -501,6 +503,16 @@ def test_a_worker_that_ends_by_itself_does_not_say_how_to_stop_it(shell: Shell) 
 
     assert "ends when nothing is due" in idle
     assert "Ctrl-C" not in idle
+
+
+def test_a_worker_says_what_is_queued_for_an_agent_that_it_does_not_have(shell: Shell) -> None:
+    """A mistyped agent would wait for ever without a word; what it has itself is not listed."""
+    assert "queued" not in shell("work", "--code", CODE, "--until-idle").out
+    shell.ok("runs", "start", "fresh", "Hello.", "--agent", "payr")
+
+    told = shell("work", "--code", CODE, "--until-idle").out
+
+    assert "1 queued run is for agent 'payr', which --code" in " ".join(told.split())
 
 
 def test_a_worker_says_that_an_outcome_is_unknown(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

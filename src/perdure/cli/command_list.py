@@ -67,7 +67,7 @@ _THREADS = {
     "promote": "Make another timeline main; the old main is kept, sealed",
     "seal": "Seal a timeline: it takes no more writes",
     "merge": "Merge the changes of another timeline",
-    "cherry-pick": "Apply the changes of state of one turn, or a range, to another timeline",
+    "cherry-pick": "Apply the changes of state of turns, or a range of them, to another timeline",
     "replay": "Give the later inputs of a timeline to a fork again, with bounded effects",
     "diff": "Compare two commits: state, messages and tool calls",
     "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",

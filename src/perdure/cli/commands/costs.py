@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
@@ -22,10 +23,12 @@ _COLUMNS = (
     Column("of", "name", gives_way=True),
     Column("steps", right=True),
     Column("tokens in", right=True),
-    Column("cached", right=True),
+    Column("cached", right=True, leaves=1),
     Column("tokens out", right=True),
     Column("cost", right=True),
+    Column("unpriced", "quiet", right=True),
 )
+_RUN_COLUMNS = (Column("of", "name", is_id=True), *_COLUMNS[1:])
 _UNPRICED = (
     "Steps of unknown price add nothing. Prices come from the catalog of models and from your models file: "
     "$PERDURE_MODELS, else ~/.config/perdure/models.json."
@@ -43,7 +46,7 @@ class Costs(CostPage, Answer, frozen=True, kw_only=True):
             screen.say("No model has taken a step here.")
             return
         screen.table(
-            _COLUMNS,
+            _RUN_COLUMNS if self.by == "run" else _COLUMNS,
             [
                 (
                     name,
@@ -51,7 +54,8 @@ class Costs(CostPage, Answer, frozen=True, kw_only=True):
                     f"{each.usage.input_tokens:,}",
                     f"{each.usage.cached_tokens:,}",
                     f"{each.usage.output_tokens:,}",
-                    str(each.cost.cost),
+                    _known(each.cost.cost),
+                    f"{each.cost.unpriced:,}" if each.cost.unpriced else "",
                 )
                 for each, name in rows
             ],
@@ -81,6 +85,11 @@ def costs(
     with reading(everywhere) as store:
         spent = _spent(store, thread, kind)
         return Costs.of(kind, sorted(spent, key=lambda each: str(each[0])) if kind == "day" else spent)
+
+
+def _known(cost: Cost) -> str:
+    """Return the sum of the steps whose price is known; their number has a column of its own."""
+    return str(cost if cost.unpriced == cost.steps else msgspec.structs.replace(cost, unpriced=0))
 
 
 def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | None, Cost, Usage]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from threading import Event, Lock
 from types import FrameType
@@ -129,10 +130,20 @@ def work(
             names = ", ".join(each.name for each in agents)
             ends = "ends when nothing is due" if until_idle else "Ctrl-C stops it"
             screen.say(("Working", "good"), f" for {names}; {ends}.")
+            for other, runs in _waiting_for_others(store, {each.name for each in agents}).items():
+                waiting = f"{count(runs, 'queued run')} {'is' if runs == 1 else 'are'} for agent '{other}'"
+                screen.wrap(("! ", "warn"), f"{waiting}, which --code {code} does not have.")
             output.flush()
         with redirect_stdout(sys.stderr):  # what the code prints goes elsewhere
             done = store.work(agents, at_once=at_once, until_idle=until_idle, stop=stop, report=report)
     yield WorkEnded(runs=done)
+
+
+def _waiting_for_others(store: Store, names: Container[str]) -> dict[str, int]:
+    """Return how many runs are queued for agents that this worker does not have."""
+    found = [id for id, record in store.open_runs() if record.state == "created" and not record.scheduled]
+    queued = [store.thread(id).agent for id in found]
+    return Counter(each for each in queued if each not in names)
 
 
 def _unclear(store: Store, worked: Worked) -> list[str]:

@@ -41,7 +41,7 @@ __all__ = ["PathLog", "PathVersion", "log"]
 _PAGE = 100
 _COLUMNS = (
     Column("turn", right=True),
-    Column("value", gives_way=True),
+    Column("value", gives_way=True, wraps=True),
     Column("said, or reason", "name", gives_way=True),
     Column("when", "when", leaves=1),
     Column("commit", "digest"),

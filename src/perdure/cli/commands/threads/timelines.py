@@ -304,7 +304,7 @@ def cherry_pick(
     reason: Reason = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[PickedTurn]:
-    """Apply the changes of state of one turn, several, or a range, to another timeline
+    """Apply the changes of state of turns, or a range of them, to another timeline
 
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
     which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
