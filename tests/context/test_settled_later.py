@@ -175,6 +175,30 @@ def test_another_backend_is_told_that_nobody_knows(store: Store, bank: Bank) -> 
     assert list(thread.shown().plan.context.messages) == list(other.contexts[-1].messages)
 
 
+def test_a_backend_that_took_over_before_the_call_ended_is_told_that_nobody_knows(store: Store) -> None:
+    """The call waits for an approval, another backend takes over, and then the payment ends without an answer."""
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay(to: str) -> str:
+        """Pay."""
+        raise TimeoutError("no answer")
+
+    other = Script(say("I do not know."), say("Still not."), backend=B)
+    thread = store.thread("rent", agent=Agent("clerk", backend=Script(use("pay", to="cy")), tools=[pay]))
+    (asked,) = thread.run("Pay").approvals
+    thread.switch(other)
+    thread.decide(asked.call, "approve", by="me")
+    thread.resume()
+    thread.run("And now?")
+
+    for context in other.contexts:
+        told = str(list(context.messages))
+        assert "It is not known whether it was done." in told
+        assert "did not succeed" not in told
+    assert list(thread.shown().plan.context.messages) == list(other.contexts[-1].messages)
+    assert store.verify().ok
+
+
 def test_who_asks_to_pay_again_is_told_who_said_that_it_was_done(store: Store, bank: Bank) -> None:
     """The ticket names the person and the reason: the call is in this conversation."""
     thread, _ = uncertain(store, bank)

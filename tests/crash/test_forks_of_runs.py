@@ -64,6 +64,7 @@ def hangs(directory: Path) -> bool:
         try:
             parent.wait(HANG_SECONDS)
         except TimeoutError:
+            parent.kill()  # it would end by itself after a minute
             return True
     return False
 

@@ -144,6 +144,7 @@ def test_what_was_forgotten_or_replaced_is_erased_with_superseded_values(
     with raises(Forgotten, "forgotten"):
         ann.get("nuts", at=first.digest)
     assert [item.text for item in ann.items()] == texts(store, "likes") == ["likes fjords"]
+    assert ann.resolve(ann.get("water").reference).text == "likes fjords"
     assert [entry.reason for entry in ann.log()] == ["memory.forget", *["memory.add"] * 3]
     (earliest, *_) = reversed(bob.log())
     if owners:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.errors import NotFound
+from perdure.errors import Forgotten, NotFound
 from perdure.history import ancestry
 from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
@@ -191,9 +191,20 @@ def resolve(memory: OwnerMemory, text: str) -> Remembered:
 
 
 def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
-    """Return an item as a commit left it, whatever was undone since; None if there was none, or it was forgotten there."""
+    """Return an item as a commit left it, whatever was undone since; None if there was none, or it was forgotten there.
+
+    Where a policy has let the state of that commit go, the version that it wrote may still stand.
+    """
     judge = Visibility(memory, None, None, commit=commit)
-    entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
+    try:
+        entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
+    except Forgotten:
+        judge = Visibility(memory, None, None)
+        depth = memory.space.step(commit).commit.depth
+        found = memory.tree(judge.sight).entries(item_prefix(id))
+        entries = [each for each in found if parse_version_path(each.path)[1] == depth]
+        if not entries:
+            raise
     version = memory.version(entries[-1]) if entries else None
     if version is None or version.item is None:
         return None

@@ -166,9 +166,8 @@ class ModelInputBuilder:
 
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
-        self._prompt_state.add(message)
         unclear = [each.id for each in records if each.state in UNCLEAR]
-        self._prompt_state.unsettled.update(unclear)
+        self._prompt_state.add(message, unclear)
         self.unclear_calls += unclear
         if not written:
             self._unwritten.append(message)

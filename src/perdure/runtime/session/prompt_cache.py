@@ -73,8 +73,13 @@ class PromptState:
         # Calls that are shown with an unknown outcome; it may become known at any time.
         self.unsettled: set[str] = {call for call, settled in drawn.unclear.items() if settled is None}
 
-    def add(self, message: Message) -> None:
-        """Add a message that is about to be committed."""
+    def add(self, message: Message, unclear: Sequence[str] = ()) -> None:
+        """Add a message that is about to be committed; `unclear` are calls whose outcome its results leave unknown."""
+        if unclear:
+            self.conversation.unclear.update(unclear)
+            self._drawn.unclear = {**self._drawn.unclear, **dict.fromkeys(unclear)}
+            self.unsettled.update(unclear)
+            self._recipe = None  # it names them
         shown = as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
         self._has_cut_results = self._has_cut_results or has_short_results(shown)

@@ -29,7 +29,9 @@ class Gone(Answer, frozen=True, kw_only=True):
         screen.sentence(
             f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
         )
-        screen.suggest("Erase its words: ", "gc", "--superseded-older-than", "0d", "--owner", self.owner)
+        screen.suggest(
+            "Erase its words in the memory: ", "gc", "--superseded-older-than", "0d", "--owner", self.owner
+        )
 
 
 def forget(
