@@ -82,7 +82,7 @@ def test_a_run_that_was_decided_elsewhere_goes_on_at_the_next_talk(empty: Shell)
     second = talk(empty).out
 
     assert "It waits. Decide it any time: perdure approvals show clerk-chat" in first
-    assert "Resuming the run" in second
+    assert "Resuming a run" in second
     assert chatting.paid == [3]
 
 

@@ -203,3 +203,39 @@ def test_a_thread_is_not_removed_by_what_was_typed_ahead(shell: Shell, early: st
 
         assert session.ended() == 5
     assert shell("threads", "show", "shopping").code == 0
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_each_call_that_was_approved_is_made(empty: Shell, is_left: bool) -> None:
+    """Two runs wait on one thread: both go on, at once or when the chat is opened again."""
+    (empty.directory / "twice.py").write_text(
+        "from pathlib import Path\nimport perdure\nfrom perdure import Agent\n"
+        "from perdure.testing import Script, say, use\n"
+        "@perdure.tool(effect='financial', ask=True)\n"
+        "def pay(amount: int) -> str:\n    'Pay.'\n    Path(f'paid-{amount}').touch()\n    return 'paid'\n"
+        "steps = () if Path('paid').exists() else (use('pay', amount=7), use('pay', amount=5))\n"
+        "clerk = Agent('clerk', tools=[pay], backend=Script(*steps, say('One.'), say('Two.')))\n",
+        encoding="utf-8",
+    )
+    chat = ("chat", "clerk", "--code", "twice")
+    with PtySession(empty.directory, *chat) as session:
+        session.wait_for(MESSAGE)
+        session.type("Pay seven\r")
+        session.wait_for(DECISION)
+        session.type("later\r")
+        session.wait_for(MESSAGE)
+        session.type("Pay five\r")
+        for _ in range(2):
+            session.wait_for(DECISION)
+            session.type("later\r" if is_left else "approve\r")
+        session.wait_for(MESSAGE)
+        session.type("/quit\r")
+        assert session.ended() == 0
+    if is_left:
+        for asked in empty.ok("approvals", "--json").json["approvals"]:
+            empty.ok("approvals", "approve", asked["thread"], asked["call"])
+        (empty.directory / "paid").touch()  # the model of the next chat goes on with its words
+        with PtySession(empty.directory, *chat) as session:
+            session.wait_for("Two.")
+            session.wait_for(MESSAGE)
+    assert sorted(path.name for path in empty.directory.glob("paid-*")) == ["paid-5", "paid-7"]

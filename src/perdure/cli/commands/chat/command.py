@@ -199,6 +199,7 @@ def read(said: str) -> tuple[str, list[str]]:
     return name.lower(), rest
 
 
+_RUNS_TAKEN_UP = 20  # the newest runs of a thread that a chat looks at when it begins
 _OUT = ("quit", "exit", "q")
 _NAMES = (*SLASHES, "on", "help", "quit")
 
@@ -255,12 +256,13 @@ class ChatSession:
     def _take_up(self) -> None:
         """Resume what an earlier chat left: a run that was interrupted, calls that wait."""
         try:
-            last = self._thread.runs(limit=1)
-            if any(self._thread.interrupted(each.id) or self._thread.decided(each.id) for each in last):
-                self._screen.say(("Resuming the run that was interrupted here.", "quiet"))
-                self._run(self._thread.resume_stream())
-            elif self._thread.approvals():
-                self._decide()
+            last = self._thread.runs(limit=_RUNS_TAKEN_UP)
+            left = [each.id for each in last if self._thread.decided(each.id)]
+            left += [each.id for each in last[-1:] if self._thread.interrupted(each.id)]
+            for id in left:
+                self._screen.say(("Resuming a run that was left here.", "quiet"))
+                self._paint(self._thread.resume_stream(id))
+            self._decide()
         except PerdureError as error:
             self._fail(error)
 
@@ -294,13 +296,12 @@ class ChatSession:
                     show_waiting(self._screen, self._thread, ticket)
                 return
             said = [ask_decision(self._screen, self._terminal, self._thread, ticket) for ticket in tickets]
-            if any(each is not None for each in said):
+            left = {ticket.run for ticket, each in zip(tickets, said, strict=True) if each is not None}
+            # Without a run a program asked, and goes on by itself.
+            for id in dict.fromkeys(each.run for each in tickets if each.run and each.run not in left):
+                self._paint(self._thread.resume_stream(id))
+            if left or not any(ticket.run for ticket in tickets):
                 self._said = [each for each in said if each]
-                return
-            if not any(ticket.run for ticket in tickets):  # a program asked, and goes on by itself
-                return
-            result = self._paint(self._thread.resume_stream())
-            if result is None or result.status != "waiting":
                 return
 
     def _stop(self) -> None:
