@@ -240,6 +240,9 @@ def test_a_changed_row_of_a_line_is_not_returned(
     row = line[place % len(line)]
     column = 9 if row is line[-1] else column  # of the last one's parent only the digest is hashed
     value = row[column]
+    assume(
+        not (column == 14 and value is None)
+    )  # nothing was cut out of the text, so nothing is read from there
     if isinstance(value, bytes) and value:
         at = place % len(value)
         row[column] = value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
