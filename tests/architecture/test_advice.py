@@ -11,7 +11,7 @@ from tests.architecture.source import Module, modules, walk
 from tests.surfaces.test_cli_advice import PYTHON
 from tests.surfaces.test_cli_advised_commands import assert_can_be_typed
 
-# Expressions and SQL, which are said to nobody.
+# Expressions and SQL, which no message shows to a person.
 FOREIGN = re.compile(r"\(\?:|\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|CAST|JOIN|VALUES)\b|l\.id")
 
 # Of what programs declare and call: a person at a terminal meets it only as the cause of a --code that cannot be

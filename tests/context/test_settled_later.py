@@ -68,7 +68,7 @@ def result_in(script: Script) -> tuple[str, str]:
 
 
 def test_the_next_step_is_shown_what_a_person_said(store: Store, bank: Bank) -> None:
-    """With the value; until then, which is the control, it is shown that nobody knows."""
+    """With the value; until then, which is the control, the model reads that the outcome is unknown."""
     thread, script = uncertain(store, bank, "?", "Yes.")
     (call,) = thread.calls()
     thread.run("Was Ann paid?")
@@ -213,7 +213,7 @@ def test_who_asks_to_pay_again_is_told_who_said_that_it_was_done(store: Store, b
 
 
 def test_a_note_of_an_older_call_is_written_again_once_it_is_settled(store: Store, bank: Bank) -> None:
-    """Its turn is not shown any more; before that, which is the control, the note says that nobody knows."""
+    """Its turn is not shown any more; before that, which is the control, the note says that the outcome is unknown."""
     first = Script(use("pay", to="ann"), *[say(f"{number}.") for number in range(4)])
     other = Script(say("x"), say("y"), backend=B)
     limits, policy = ContextLimits(turns=2), Policy(unfinished="approve")

@@ -59,7 +59,7 @@ def test_a_wrong_type_is_refused(thread: Thread, which: str) -> None:
 
 
 def test_what_is_carried_out_is_a_plan_and_no_policy() -> None:
-    """A policy alone does not say what would go, so that nobody has seen it."""
+    """A policy alone does not say what would go, so the caller has not seen it."""
     with perdure.open("memory:") as store, raises(Invalid, "not_a_plan"):
         store.gc(cast("Any", RetentionPolicy(removed_threads=True)))
 

@@ -426,7 +426,7 @@ def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
 
 
 def test_a_run_that_was_undone_while_it_waited_says_how_to_end_it(house: Shell) -> None:
-    """Nobody can decide its call any more; before the undo, which is the control, it waits."""
+    """A person cannot decide its call any more; before the undo, which is the control, it waits."""
     assert "Undone" not in house.ok("runs").out
     run = run_of(house)
     house.ok("threads", "undo", "house")
@@ -444,7 +444,7 @@ def test_a_run_that_was_undone_while_it_waited_says_how_to_end_it(house: Shell) 
 def test_a_resumed_run_names_its_call_of_unknown_outcome(
     bread: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, named: bool
 ) -> None:
-    """The run succeeds all the same, so this is where somebody learns of it; a call that was done is not named."""
+    """The run succeeds all the same, so a person learns of it here; a call that was done is not named."""
     monkeypatch.setattr(paying, "ANSWERS", [answer])
 
     shown = bread.ok("runs", "resume", "bread", "--code", CODE).out

@@ -18,7 +18,7 @@ _names = count()
 
 @pytest.fixture(autouse=True)
 def settings_of_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where two backends are: without these the SDKs look for files of the user anew at every question for the address."""
+    """Give two backends an address: without one, their SDKs read the user's files each time that a test asks for it."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 

@@ -43,7 +43,7 @@ _SEALED = ('"signature"', '"thoughtSignature"', '"thought_signature"', "encrypte
 # The names, in losses, of reasoning that a request leaves out.
 _THOUGHTS = frozenset({"reasoning", "encrypted reasoning", "redacted reasoning", "thought signature"})
 
-_INPUT = Message("user", (Text("-"),))  # takes the place of the next one, which nobody knows
+_INPUT = Message("user", (Text("-"),))  # stands for the next input, which the user has not written yet
 
 # Options that have items of their own, or do not concern the answer.
 _GRADED = frozenset({"output", "output_schema", "tool_choice", "parallel_tool_calls", "reasoning", "vendor"})

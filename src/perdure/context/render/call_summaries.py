@@ -71,7 +71,7 @@ class CallSummary(msgspec.Struct, frozen=True):
     known: CallFacts
     result: ToolResult | None = None
     words: str = ""  # the text about it while there is no result
-    is_unclear: bool = False  # nobody knows yet whether it was done: its result says so
+    is_unclear: bool = False  # its result says that the outcome is unknown
 
 
 def in_sentences(told: Sequence[CallSummary]) -> Message:

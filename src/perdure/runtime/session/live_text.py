@@ -166,8 +166,8 @@ def _spool_file(directory: Path, place: RunPlace) -> Path:
 def _is_private(directory: str) -> bool:
     """True if the directory is there, and no other user can put files into it.
 
-    Its name can be guessed, and that of a store on a server is in a directory that all users share: whoever made it there
-    first could lay out the files to which conversations are written.  It takes no Path: every commit of a run asks.
+    Its name can be guessed, and for a store on a server it is in a directory that all users share: a user who made it
+    first could prepare the files to which runs write conversations.  It takes no Path: every commit of a run asks.
     """
     try:
         found = os.lstat(directory)

@@ -257,9 +257,9 @@ class ChatSession:
         """Resume what an earlier chat left: a run that was interrupted, calls that wait."""
         try:
             last = self._thread.runs(limit=_RUNS_TAKEN_UP)
-            left = [each.id for each in last if self._thread.decided(each.id)]
-            left += [each.id for each in last[-1:] if self._thread.interrupted(each.id)]
-            for id in left:
+            decided = [each.id for each in last if self._thread.decided(each.id)]
+            interrupted = [each.id for each in last[-1:] if self._thread.interrupted(each.id)]
+            for id in dict.fromkeys((*decided, *interrupted)):
                 self._screen.say(("Resuming a run that was left here.", "quiet"))
                 self._paint(self._thread.resume_stream(id))
             self._decide()

@@ -53,7 +53,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     state: str
-    undone: bool  # it waits for a decision, and the turn that asked for it was undone: nobody can decide it
+    undone: bool  # it waits for a decision that no person can make, because its turn was undone
     words: str  # the tool, and how far its call is
 
 
@@ -170,7 +170,7 @@ def _open_calls(
 
 
 def _undone(thread: Thread, run: RunRecord) -> frozenset[str]:
-    """Return the calls of a run that wait for a decision which nobody can make: their turn was undone."""
+    """Return the calls of a run that wait for a decision and whose turn was undone, so that no person can decide them."""
     waiting = [each for each in thread.calls(run=run.id) if each.state == "awaiting_approval"]
     with suppress(NotFound):  # the timeline is gone
         open_ = {ticket.call for ticket in thread.on(run.line or run.timeline).approvals()}
