@@ -88,7 +88,7 @@ def costs(
 
 
 def _known(cost: Cost) -> str:
-    """Return the sum of the steps whose price is known; their number has a column of its own."""
+    """Return the sum of the steps whose price is known; the number of the others has a column of its own."""
     return str(cost if cost.unpriced == cost.steps else msgspec.structs.replace(cost, unpriced=0))
 
 

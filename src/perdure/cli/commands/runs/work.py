@@ -141,9 +141,15 @@ def work(
 
 def _waiting_for_others(store: Store, names: Container[str]) -> dict[str, int]:
     """Return how many runs are queued for agents that this worker does not have."""
-    found = [id for id, record in store.open_runs() if record.state == "created" and not record.scheduled]
-    queued = [store.thread(id).agent for id in found]
-    return Counter(each for each in queued if each not in names)
+    found = Counter[str]()
+    with suppress(
+        PerdureError
+    ):  # damage does not keep a worker from the other threads; it reports each run itself
+        for id, record in store.open_runs():
+            if record.state == "created" and not record.scheduled:
+                agent = store.thread(id).agent
+                found[agent] += agent not in names
+    return +found
 
 
 def _unclear(store: Store, worked: Worked) -> list[str]:
