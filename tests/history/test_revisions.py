@@ -116,6 +116,19 @@ def test_a_name_that_fits_two_kinds_is_refused(hand: Hand) -> None:
         at(hand, "turn:1")
 
 
+def test_the_name_of_a_timeline_means_its_head(hand: Hand) -> None:
+    """It may be seen from any timeline; a name that another moment has too is refused, unless both are one commit."""
+    hand.fork("what-if", revisions.resolve(hand.space, hand.head(), "HEAD~1"))
+    hand.write({"/n": 9}, timeline="what-if", run="busy")
+    hand.fork("busy", hand.head("what-if").commit)
+
+    assert (at(hand, "what-if"), at(hand, "main", hand.head("what-if"))) == (9, at(hand, "HEAD"))
+    assert at(hand, "busy") == 9
+    hand.write({"/n": 10}, timeline="busy")
+    with raises(Invalid, "revision_ambiguous", kinds=("a run id", "a timeline")):
+        at(hand, "busy")
+
+
 def test_a_name_of_another_framework_means_the_newest_commit_on_the_line(hand: Hand) -> None:
     """Elsewhere if it is nowhere here; two elsewhere are refused."""
     for number in (5, 6):

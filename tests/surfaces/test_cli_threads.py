@@ -106,7 +106,7 @@ def test_a_name_that_fits_a_timeline_and_another_moment_is_refused(shell: Shell)
     ended = shell("threads", "show", "shopping", "--at", prefix)
 
     assert ended.code == 2
-    assert "is a timeline, and the name of another moment too" in ended.err
+    assert "fits two kinds of name: a digest (" in ended.err
 
 
 def test_the_log_goes_by_turn_newest_first(shell: Shell) -> None:

@@ -1,9 +1,10 @@
 """Resolves the name of a moment, as a person types it or a program holds it, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, `position:n`, a message id, a run id, and a name that another framework gave the commit.  A whole digest of a commit means that commit, even if
-a message has the same id.  Any other name that fits two kinds is refused, naming both: a guess
-here could fork, or undo to, the wrong moment.  A program that holds a commit passes `Exactly`.
+`turn:n`, `position:n`, a timeline's name (its head), a message id, a run id, and a name that another framework gave
+the commit.  A whole digest of a commit means that commit, even if a message has the same id.  Any other name that fits
+two kinds is refused, naming both: a guess here could fork, or undo to, the wrong moment.  A
+program that holds a commit passes `Exactly`.
 
 A name that fits nothing so far may be a part of a message id or a run id, as listings show it: one of this line, and
 if none fits, one of the whole thread.
@@ -20,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines import loops
-from perdure.engines.contract import LabelOf
+from perdure.engines.contract import HeadOf, LabelOf
 from perdure.errors import Invalid, NotFound
 from perdure.history import gc_generation, reader
 from perdure.history.space import Space
@@ -64,7 +65,9 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
         return found
     if isinstance(name, Exactly):
         raise _absent(space, head, whole)
-    labelled, named = space.ask(LabelOf(space.name, name), LabelOf(space.name, moment_label(name)))
+    labelled, named, other = space.ask(
+        LabelOf(space.name, name), LabelOf(space.name, moment_label(name)), HeadOf(space.name, name)
+    )
     kinds = {kind: find(space, head, name) for kind, find in _PLACES.items()}
     kinds["a message id"] = _message(space, head, name, labelled)
     kinds["a run id"] = _run(space, head, name, labelled)
@@ -76,6 +79,8 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
             raise _ambiguous(name, kind, found)
         if found:
             fits[kind] = found[0]
+    if other is not None and other.head.commit not in fits.values():
+        fits["a timeline"] = other.head.commit
     if len(fits) > 1:
         both = " and ".join(f"{kind} ({_shown(commit)})" for kind, commit in fits.items())
         raise Invalid(
@@ -235,9 +240,9 @@ def _absent(space: Space, head: Head, name: str) -> NotFound:
     turns = 0 if head.commit is None else space.step(head.commit).turn_number
     return NotFound(
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
-        f"{head.version} with {_depth(space, head.commit) + 1} commits in {turns} turns; nothing was done.",
+        f"{head.version} (commits: {_depth(space, head.commit) + 1}, turns: {turns}); nothing was done.",
         code="revision_not_found",
-        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, position:n, a message id, a run id or a name.",
+        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, position:n, a timeline's name, a message id, a run id or a name.",
         name=name,
         timeline=head.timeline,
         turns=turns,

@@ -239,7 +239,7 @@ def _before(space: Space, head: Head, turns: int) -> Digest | None:
     last = 0 if head.commit is None else space.step(head.commit).place.turn
     if head.commit is None or turns > last:
         raise NotFound(
-            f"timeline '{head.timeline}' of '{space.label}' has {last} turns to undo, not {turns}; nothing was moved.",
+            f"timeline '{head.timeline}' of '{space.label}' has fewer turns to undo ({last}) than {turns}; nothing was moved.",
             code="too_few_turns",
             timeline=head.timeline,
             turns=last,

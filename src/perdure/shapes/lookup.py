@@ -1,8 +1,4 @@
-"""What a name in a request means: a moment of a thread, a call, a run.
-
-Beside the names that every moment has, a request may give the name of a timeline, meaning its head.  A name that fits
-both is refused.
-"""
+"""What a name in a request means: a moment of a thread, a call, a run."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import NotFound
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
 from perdure.model.run import RunRecord
@@ -21,11 +17,9 @@ from perdure.store.view import View
 
 __all__ = [
     "call_seen_from",
-    "commit_of",
     "interrupted_calls",
     "interrupted_runs",
     "lately",
-    "name_of",
     "run_of",
     "view_at",
 ]
@@ -36,36 +30,7 @@ _GROWTH = 8
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
     """Return a view of `line` at a moment, now if None; later writes do not change the view."""
-    return line.at() if at is None else line.at(commit_of(line, at))
-
-
-def commit_of(line: Thread | AgentMap, name: str) -> str | None:
-    """Return the commit that `name` means; None: before the first commit.  Raises `NotFound` or `Invalid`."""
-    if not isinstance(line, Thread):
-        return line.at(name).digest
-    heads = {hold.head.timeline: hold.head for hold in line.timelines()}
-    try:
-        found = line.at(name).digest
-    except NotFound:
-        if name in heads:
-            return heads[name].commit
-        raise
-    if name in heads and heads[name].commit != found:
-        raise Invalid(
-            f"{name!r} is a timeline, and the name of another moment too; nothing was done.",
-            code="ambiguous_name",
-            advice="Give a digest.",
-            name=name,
-        )
-    return found
-
-
-def name_of(thread: Thread, name: str) -> str | None:
-    """Return `name` as the library takes it: for the name of a timeline, the commit of its head."""
-    if any(hold.head.timeline == name for hold in thread.timelines()):
-        return commit_of(thread, name)
-    thread.at(name)
-    return name
+    return line.at() if at is None else line.at(at)
 
 
 def call_seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:

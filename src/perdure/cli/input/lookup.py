@@ -1,8 +1,5 @@
 """Moments on the command line: what REF may be, and what a command reads from.
 
-Beside the names that every moment has, a person may give the name of a timeline, meaning
-its head.  A name that fits both is refused.
-
 Calls and their approvals as one timeline sees them.
 
 Threads, agents, timelines and paths that were named by a part, as listings show them (`whole_names`).
@@ -21,7 +18,6 @@ from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
 from perdure.model.ticket import Ticket
-from perdure.shapes.lookup import commit_of, name_of
 from perdure.store.agents import AgentMap
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -36,17 +32,17 @@ def view_at(line: Thread | AgentMap, at: str | None) -> View:
 
 
 def resolve(line: Thread | AgentMap, name: str) -> str | None:
-    """Return the commit that `name` means, as `commit_of`; the error for an unknown name has names that are close."""
+    """Return the commit that `name` means; the error for an unknown name has names that are close."""
     if not isinstance(line, Thread):
-        return commit_of(line, name)
+        return line.at(name).digest
     with guessing(name, lambda: moment_names(line, name)):
-        return commit_of(line, name)
+        return line.at(name).digest
 
 
-def given(thread: Thread, name: str) -> str | None:
-    """Return `name` as the library takes it: for the name of a timeline, the commit of its head."""
-    with guessing(name, lambda: moment_names(thread, name)):
-        return name_of(thread, name)
+def given(thread: Thread, name: str) -> str:
+    """Return `name` if it means a moment, for a write that records it as it was given."""
+    resolve(thread, name)
+    return name
 
 
 def call_on(thread: Thread, call: str, timeline: str | None, *, history: bool = False) -> Traced:

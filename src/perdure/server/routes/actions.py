@@ -31,7 +31,7 @@ from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
-from perdure.shapes.lookup import call_seen_from, lately, name_of, run_of
+from perdure.shapes.lookup import call_seen_from, lately, run_of
 from perdure.shapes.threads import (
     BegunThread,
     ForkShape,
@@ -310,7 +310,7 @@ class ForkBody(BaseBody, frozen=True, kw_only=True):
 def fork(call: HttpCall, query: LineQuery, body: ForkBody) -> ForkShape:
     """Fork a timeline at any of its moments; nothing is copied, and nothing runs."""
     thread = call.target(query.timeline)
-    at = UNSET if body.at is None else name_of(thread, body.at)
+    at = UNSET if body.at is None else body.at
     begun = thread.fork(body.name, at=at, effect_max=body.effect_max, op_id=call.op_id)
     call.head = begun.head
     return ForkShape.of(thread, begun)
@@ -332,7 +332,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
     if body.to is None:
         head = thread.undo(1 if body.turns is None else body.turns, op_id=call.op_id)
     else:
-        head = thread.undo(to=name_of(thread, body.to), op_id=call.op_id)
+        head = thread.undo(to=body.to, op_id=call.op_id)
     call.head = head
     return HeadMove.by(thread, head)
 
@@ -396,9 +396,8 @@ class PickBody(BaseBody, frozen=True, kw_only=True):
 def cherry_pick(call: HttpCall, query: LineQuery, body: PickBody) -> PickShape:
     """Apply the change of state of one commit to a timeline again."""
     thread = call.target(query.timeline)
-    picked = name_of(thread, body.commit)
     reason = body.reason or f"cherry-pick {body.commit}"
-    taken = thread.cherry_pick(picked, reason=reason, prefer=body.prefer, op_id=call.op_id)
+    taken = thread.cherry_pick(body.commit, reason=reason, prefer=body.prefer, op_id=call.op_id)
     call.head = taken.head
     return PickShape.of(thread, body.commit, taken)
 

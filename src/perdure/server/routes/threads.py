@@ -38,7 +38,6 @@ from perdure.shapes.ledger import (
 )
 from perdure.shapes.lookup import (
     call_seen_from,
-    commit_of,
     interrupted_calls,
     interrupted_runs,
     lately,
@@ -357,8 +356,8 @@ class DiffQuery(LineQuery, frozen=True, kw_only=True):
 def diff(call: HttpCall, query: DiffQuery) -> Comparison:
     """Compare two moments: state, messages and tool calls."""
     thread = call.thread(query.timeline)
-    one = commit_of(thread, query.a)
-    other = thread.at().digest if query.b is None else commit_of(thread, query.b)
+    one = thread.at(query.a).digest
+    other = thread.at().digest if query.b is None else thread.at(query.b).digest
     call.is_by_digest = (query.a, query.b) == (one, other)
     return Comparison.of(
         thread, query.a, query.b or query.timeline, thread.diff(one, other, prefix=query.prefix)
@@ -375,7 +374,7 @@ class ContextQuery(MomentQuery, frozen=True, kw_only=True):
 def context(call: HttpCall, query: ContextQuery) -> ContextShape:
     """Show the context that a backend gets, or got: each item, its tokens, and why it is in or out."""
     thread = call.server.declared(call.thread(query.timeline), only_reads=True)
-    at = None if query.at is None else commit_of(thread, query.at)
+    at = None if query.at is None else thread.at(query.at).digest
     if query.at is not None and query.to is None:
         shown = thread.shown(at)
         return ContextShape.of(thread, shown.plan, shown)
