@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent, Call, ContextLimits, Outcome, Policy, Store, Thread
+from perdure import Agent, Call, ContextLimits, Message, Outcome, Policy, Store, Thread
 from perdure.testing import Script, say, use
 
 B = "script:other"
@@ -244,3 +245,32 @@ def test_every_format_says_so(store: Store, bank: Bank, to: str) -> None:
 
     assert SAYS in body
     assert UNKNOWN not in body
+
+
+def test_a_prompt_that_another_program_outran_says_that_nobody_knows(tmp_path: Path) -> None:
+    """The other program makes the payment; this one adds what was said there to the prompt that it has cached."""
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay(to: str) -> str:
+        """Pay."""
+        raise TimeoutError("no answer")
+
+    def clerk(*replies: Message, backend: str = "script") -> tuple[Agent, Script]:
+        script = Script(*replies, backend=backend)
+        return Agent("clerk", backend=script, tools=[pay], policy=Policy(unfinished="approve")), script
+
+    with perdure.open(tmp_path / "a.db") as here, perdure.open(tmp_path / "a.db") as there:
+        thread = here.thread("rent", agent=clerk(use("pay", to="cy"))[0])
+        (asked,) = thread.run("Pay").approvals
+        ours = Script(*[say("I do not know.")] * 4, backend=B)
+        thread.switch(ours)
+        thread.run("Is it done?")
+        away = there.thread("rent", agent=clerk(say("No answer."), say("No answer."), backend=B)[0])
+        away.decide(asked.call, "approve", by="me")
+        away.resume()
+        thread.run("And now?")
+
+        told = str(list(ours.contexts[-1].messages))
+        assert "It is not known whether it was done." in told
+        assert "did not succeed" not in told
+        assert list(thread.shown().plan.context.messages) == list(ours.contexts[-1].messages)

@@ -223,11 +223,9 @@ class PromptCache:
         if kept is not None:
             new = _since(space, kept.at, at)
             if new is not None and not any(map(_begins_anew, new)):
+                unclear = [call for step in new for call in projection.unclear_in(step.changeset)]
                 for message in _said(space, new):
-                    kept.add(message)
-                kept.unsettled.update(
-                    [call for step in new for call in projection.unclear_in(step.changeset)]
-                )
+                    kept.add(message, unclear)
                 kept.at = at
                 return kept
         return None
