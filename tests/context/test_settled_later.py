@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Agent, Call, ContextLimits, Message, Outcome, Policy, Store, Thread
+from perdure import Agent, Call, ContextLimits, Outcome, Policy, Store, Thread
 from perdure.testing import Script, say, use
+from perdure.testing.script import ScriptStep
 
 B = "script:other"
 SAYS = "A person says that it was done: bank shows it."
@@ -255,7 +256,7 @@ def test_a_prompt_that_another_program_outran_says_that_nobody_knows(tmp_path: P
         """Pay."""
         raise TimeoutError("no answer")
 
-    def clerk(*replies: Message, backend: str = "script") -> tuple[Agent, Script]:
+    def clerk(*replies: ScriptStep, backend: str = "script") -> tuple[Agent, Script]:
         script = Script(*replies, backend=backend)
         return Agent("clerk", backend=script, tools=[pay], policy=Policy(unfinished="approve")), script
 
