@@ -48,6 +48,19 @@ def test_a_reference_shows_a_version_that_is_gone(shell: Shell, kept: str) -> No
     assert shell("memory", "show", kept, "--owner", "ann").code == 3
 
 
+def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell, kept: str) -> None:
+    """The command that is printed erases what was forgotten: its reference leads nowhere."""
+    reference = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]["reference"]
+    forgot = shell.ok("memory", "forget", kept, "--owner", "ann").out
+
+    erased = shell.ok("memory", "forget", kept, "--owner", "ann", "--erase", "--json").json
+
+    assert "perdure memory forget seat --owner ann --erase" in forgot
+    assert (erased["erased"], erased["threads"], erased["left_alone"]) == (True, [], None)
+    assert erased["objects"] > 0
+    assert shell("memory", "show", reference, "--owner", "ann").code != 0
+
+
 def test_searching_without_the_extra_says_what_to_install(
     shell: Shell, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ class Memory(HeldProxy[memory.Memory]):
     items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
     ls = items
     forget = AsyncMethod(memory.Memory.forget)
+    erase = AsyncMethod(memory.Memory.erase)
     keep = AsyncMethod(memory.Memory.keep)
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)

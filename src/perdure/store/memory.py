@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -28,8 +29,14 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.handles import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
+
+if TYPE_CHECKING:
+    from perdure.store.upkeep import retention
+    from perdure.store.upkeep.retention import Erasure
+else:
+    retention = deferred("perdure.store.upkeep.retention")
 
 __all__ = ["Memory"]
 
@@ -144,6 +151,18 @@ class Memory:
             self._standing(self._judge(), id)
         return write.write(space, id, None, reason="memory.forget", op_id=op_id).head
 
+    def erase(self, id: str) -> Erasure:
+        """Remove an item with all that the memory's history holds of it, also one that was forgotten before.
+
+        Moments of this memory that had the item cannot be read any more; other items stay as they are now.  The result
+        names the threads of this owner that hold its words too, because they wrote it or a model was shown it.  Raises
+        `NotFound` if there never was such an item.  No `undo` takes it back.
+        """
+        erased = retention.erase(self._memory, check_item_id(id))
+        if erased is None:
+            raise self._no_item(id)
+        return erased
+
     def keep(self, id: str, *, op_id: str | None = None) -> Remembered:
         """Make an item that a thread wrote independent of that thread, so that an undo there does not remove it."""
         found = self._standing(self._judge(), id).version
@@ -180,14 +199,17 @@ class Memory:
     def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
         if found is None or not found.counts:
-            raise NotFound(
-                f"'{self.owner}' has no item '{id}' in memory: there never was one, or it was forgotten or withdrawn; nothing was done.",
-                code="memory_item_not_found",
-                advice="See what there is with items().",
-                item=id,
-                owner=self.owner,
-            )
+            raise self._no_item(id)
         return found
+
+    def _no_item(self, id: str) -> NotFound:
+        return NotFound(
+            f"'{self.owner}' has no item '{id}' in memory: there never was one, or it was forgotten or withdrawn; nothing was done.",
+            code="memory_item_not_found",
+            advice="See what there is with items().",
+            item=id,
+            owner=self.owner,
+        )
 
     def _written(self, id: str, version: Version, reason: str, op_id: str | None) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)

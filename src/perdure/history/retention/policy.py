@@ -28,6 +28,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[
         str, ...
     ] = ()  # only threads and memories of these owners; empty: of every owner, and of none
+    items: tuple[
+        str, ...
+    ] = ()  # only states of their memories that have one of these items, and no thread; empty: every state
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for removed threads of some agents or owners: the store no longer knows whose they were."""
@@ -41,8 +44,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """True if it is about the threads of some agents or owners only."""
-        return bool(self.agents or self.owners)
+        """True if it is about the threads of some agents or owners only, or about some items."""
+        return bool(self.agents or self.owners or self.items)
 
     def is_about(self, agent: str, owner: str | None) -> bool:
         """True if it is about the threads of that agent and that owner; None: a thread without an owner."""
