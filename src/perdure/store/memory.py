@@ -108,7 +108,7 @@ class Memory:
     ) -> Recall:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
-        By meaning only items of `similarity_min` at least are found; None: 0.15 with "minilm", any with a function.
+        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
         """
         return relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
