@@ -6,6 +6,7 @@ this owner have written are here too, as long as the commit that wrote them can 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -108,11 +109,17 @@ class Memory:
     ) -> Recall:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
+        `legs` says how it was searched: by words alone unless the store was opened with `embed`.
         By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
         """
-        return relevant(
+        found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
         )
+        logging = sys.modules.get("logging")  # a program that has not loaded it has no handler
+        if logging is not None:
+            how = "words and meaning" if "vector" in found.legs else "words alone"
+            logging.getLogger("perdure.memory").info("searched a memory by %s: %d found", how, len(found))
+        return found
 
     def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
         """Read one item, as a moment of this memory's history left it, unset is now.
