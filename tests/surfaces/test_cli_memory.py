@@ -48,6 +48,17 @@ def test_a_reference_shows_a_version_that_is_gone(shell: Shell, kept: str) -> No
     assert shell("memory", "show", kept, "--owner", "ann").code == 3
 
 
+def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
+    """By the id of the item that there is; another kind, the control, is another item."""
+    first = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json
+    again = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json
+    other = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--kind", "preference", "--json").json
+
+    assert (first["known"], again["known"], other["known"]) == (False, True, False)
+    assert first["item"]["id"] == again["item"]["id"] != other["item"]["id"]
+    assert "already" in shell.ok("memory", "add", "likes tea", "--owner", "ann").out
+
+
 def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell, kept: str) -> None:
     """The command that is printed erases what was forgotten: its reference leads nowhere."""
     reference = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]["reference"]

@@ -75,6 +75,9 @@ class Memory:
     ) -> Remembered:
         """Add an item; an existing `id` replaces that item.
 
+        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
+        one that a thread wrote no longer depends on that thread then.
+
         `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
         until `forget`.  With `op_id` the call can be repeated safely.  Raises `Invalid`, having written nothing, for a
         text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
@@ -89,14 +92,19 @@ class Memory:
             at=now,
             expires_at=write.until(expires, now),
         )
-        named = space.ids() if id is None else check_item_id(id)
         version = Version(item=check_item(wanted))
         if op_id is not None and id is None:
             raise Invalid(
                 "what may be repeated needs an id of its own as well as op_id; nothing was remembered.",
                 code="item_id_missing",
             )
-        return self._written(named, version, "memory.add", op_id)
+        if id is not None:
+            return self._written(check_item_id(id), version, "memory.add", op_id)
+        judge = self._judge()
+        equal = judge.equal_to(wanted)
+        if equal is None:
+            return self._written(space.ids(), version, "memory.add", None)
+        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id)
 
     def search(
         self,
