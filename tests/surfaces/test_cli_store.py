@@ -383,6 +383,23 @@ def test_gc_says_why_the_old_main_of_a_promotion_is_still_kept(shell: Shell) -> 
     assert shell.ok(*policy, "--json").json["objects"] > 0
 
 
+def test_gc_names_the_bytes_of_its_dry_run(empty: Shell) -> None:
+    """What was set free as stored is less, and said apart; a check tells what is gone from what it read."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("list", agent="helper")
+        for number in range(3):
+            thread.put("/item.json", "milk " * 100 + str(number))
+
+    dry = empty.ok("gc", "--superseded-older-than", "0d", "--json").json
+    done = empty.ok("gc", "--superseded-older-than", "0d", "--apply", "--json").json
+    checked = empty.ok("verify", "--json").json
+
+    assert (done["objects"], done["bytes"]) == (dry["objects"], dry["bytes"])
+    assert dry["freed"] is None
+    assert 0 < done["freed"] < done["bytes"]
+    assert (checked["forgotten"], checked["checked"]["value"]) == (done["objects"], 1)
+
+
 def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
     """What was said is there as before; a value that is gone is not taken for one that was removed."""
     with perdure.open(empty.store) as store:

@@ -62,6 +62,9 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
         if self.written:
             spaces = count(self.written, "space")
             screen.say((f"{spaces} changed during the check; the next one reads what was written.", "quiet"))
+        if self.forgotten:
+            gone = count(self.forgotten, "object")
+            screen.say((f"{gone} forgotten under a policy: only digests are left to check.", "quiet"))
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

@@ -299,42 +299,42 @@ def _drop(space: Space, policy: RetentionPolicy) -> SpaceRemoval:
             space=space.name, left_alone=planned.left_alone if planned else "the thread was not removed"
         )
     freed = space.engine.drop(space.name, why="the thread was removed")
-    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, bytes=planned.bytes, dropped=True, freed=freed)
 
 
 def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
     """Remove what may be removed of one space, marking it again if another process writes to it."""
-    count = freed = 0
+    done = SpaceRemoval(space=space.name)
     for _ in range(_MARKINGS_MAX):
         try:
             expire_uploads(space, policy, now)
             standing = space.engine.standing(space.name)
-            for batch in _batches(found for _, found in removable(space, policy, now, elsewhere)):
-                freed += space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
-                count += len(batch)
+            for batch, size in _batches(found for _, found in removable(space, policy, now, elsewhere)):
+                freed = space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
+                done = msgspec.structs.replace(
+                    done, count=done.count + len(batch), bytes=done.bytes + size, freed=done.freed + freed
+                )
             forget_uploads(space, policy, now)
         except Conflict:
             continue  # a write since the marking may need any of it
         except (Corrupt, NotFound) as error:
-            why = f"what must stay is unknown: {error}"
-            return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
-        return SpaceRemoval(space=space.name, count=count, freed=freed)
-    why = "other writers changed it during each attempt"
-    return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
+            return msgspec.structs.replace(done, left_alone=f"what must stay is unknown: {error}")
+        return done
+    return msgspec.structs.replace(done, left_alone="other writers changed it during each attempt")
 
 
-def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
-    """Yield the digests to remove, in batches that block other writers only for a short time."""
+def _batches(objects: Iterable[Object]) -> Iterator[tuple[list[Digest], int]]:
+    """Yield the digests to remove and their bytes, in batches that block other writers only for a short time."""
     batch: list[Digest] = []
     size = 0
     for found in objects:
         batch.append(found.digest)
         size += len(found.body)
         if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
-            yield batch
+            yield batch, size
             batch, size = [], 0
     if batch:
-        yield batch
+        yield batch, size
 
 
 def _why(policy: RetentionPolicy) -> str:

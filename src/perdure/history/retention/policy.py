@@ -99,7 +99,7 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """How many bytes they hold; what that frees at rest depends on the engine."""
+        """How many bytes they hold, before compression; what that frees at rest depends on the engine."""
         return sum(lot.bytes for lot in self.lots)
 
 
@@ -117,7 +117,7 @@ class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """How many bytes they hold."""
+        """How many bytes they hold, before compression."""
         return sum(space.bytes for space in self.spaces)
 
 
@@ -126,6 +126,9 @@ class SpaceRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
     space: str
     count: int = 0  # objects forgotten
-    freed: int = 0  # bytes
+    bytes: int = 0  # that they held, as a plan counts them: before compression
+    freed: int = (
+        0  # bytes set free at rest, which is less where objects are stored compressed or as differences
+    )
     dropped: bool = False
     left_alone: str | None = None  # why less was removed than planned

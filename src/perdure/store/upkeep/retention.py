@@ -293,7 +293,7 @@ def _remove(engine: Engine, planned: SpacePlan, plan: RetentionPlan, ids: Callab
             kept, left_alone="it was written while it was removed; `--removed` drops it"
         )
     freed = engine.drop(space.name, why="the retention policy: nothing was written to the thread")
-    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, bytes=planned.bytes, dropped=True, freed=freed)
 
 
 def _fences(space: Space) -> tuple[Fence, ...]:
