@@ -53,8 +53,8 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
             faults = count(len(self.faults) + self.unnamed, "fault")
             screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
             screen.wrap(
-                "Restore a backup from before the damage (perdure restore), or copy the threads that are sound to a new "
-                "store (perdure copy … --thread ID). `perdure threads log` shows what is left of a damaged one."
+                "Restore a backup from before the damage (perdure restore), or copy what is sound to a new "
+                "store (perdure copy … --sound). `perdure threads log` shows what is left of a damaged thread."
             )
         if self.partial:
             spaces = count(self.partial, "space")
