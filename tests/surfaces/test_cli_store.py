@@ -509,6 +509,25 @@ def test_sql_lists_what_can_be_asked(shell: Shell) -> None:
         assert shell.ok("sql", example, "--json").json["rows"]
 
 
+def test_sql_shows_wide_rows_as_blocks(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column a line, whole, within 80 columns; rows that fit, the control, are a table."""
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = "select 'a' as first, hash, parent_hash, null as absent from state_commits limit 2"
+    hashes = [row[1] for row in shell.ok("sql", wide, "--json").json["rows"]]
+
+    blocks = shell.ok("sql", wide).out
+    table = shell.ok("sql", "select 'a' as first, 'b' as second").out
+
+    assert [line.split() for line in blocks.splitlines()[:3]] == [
+        ["row", "1"],
+        ["first", "a"],
+        ["hash", hashes[0]],
+    ]
+    assert blocks.count("absent") == 2
+    assert max(map(len, blocks.splitlines())) <= 80
+    assert table.splitlines()[0].split() == ["first", "second"]
+
+
 def test_sql_answers_as_a_table_or_as_json(shell: Shell) -> None:
     """What is packed is unpacked, bytes are hex, and a long answer is cut short."""
     values = shell.ok("sql", "select content from state_values where content like '%bread%'", "--json").json
