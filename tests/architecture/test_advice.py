@@ -37,6 +37,7 @@ DECLARED = {
     "perdure.switching.policy": ("unfinished=", "wait_seconds="),
     "perdure.switching.route": ("budget_tokens=",),
     "perdure.model.message": ("perdure.Message", "say()", "perdure.ToolCall", "json.dumps", "perdure.ToolResult"),
+    "perdure.memory.search": ("perdure.open(…, embed='auto')",),
     "perdure.providers.validator.openai_responses": ("store=false",),
     "perdure.runtime.session.result": ("output=", "run()"),
     "perdure.runtime.run.start": ("change()",),

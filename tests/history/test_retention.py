@@ -95,6 +95,18 @@ def test_what_was_undone_long_ago_goes_and_the_chain_still_verifies(hand: Hand) 
     assert planned(hand, UNDONE).spaces == ()
 
 
+def test_what_goes_is_what_the_plan_named_and_is_counted_apart_afterwards(hand: Hand) -> None:
+    """The same objects and bytes in plan and removal; a check then counts them as forgotten and not as checked."""
+    plan, before = planned(hand, UNDONE), verify(hand.engine)
+
+    (done,) = carried_out(hand, UNDONE)
+
+    after = verify(hand.engine)
+    assert (done.count, done.bytes) == (plan.count, plan.bytes)
+    assert (before.forgotten, after.forgotten) == (0, done.count)
+    assert sum(before.checked.values()) - sum(after.checked.values()) >= done.count
+
+
 def test_what_a_live_head_reaches_stays(hand: Hand) -> None:
     """The whole state, every state before it, and values that an undone commit had as well."""
     before = hand.state()

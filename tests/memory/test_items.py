@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Call, Store, aio
+from perdure import Agent, Call, Store, Thread, aio
 from perdure.errors import Invalid, NotFound, OpReused, Unavailable
 from perdure.model.memory import TEXT_BYTES_MAX, Trust
 from perdure.testing import Script, say, use
@@ -299,3 +299,59 @@ def test_the_awaitable_face_does_the_same(store_url: str) -> None:
             return [found, gone, back, [owner async for owner in store.owners()]]
 
     assert asyncio.run(story()) == [["seat"], [], ["seat"], ["ann"]]
+
+
+def test_the_same_again_is_the_same_item(store: Store) -> None:
+    """Nothing is written; another kind, scope or trust, an end of its own or an id make another item."""
+    held = store.memory("ann")
+    first = held.add("prefers aisle seats")
+    version = held.head.version
+
+    again = held.add("prefers aisle seats")
+
+    assert (again.id, held.head.version) == (first.id, version)
+    others = [
+        held.add("prefers aisle seats", kind="preference"),
+        held.add("prefers aisle seats", scope="travel"),
+        held.add("prefers aisle seats", trust="tool"),
+        held.add("prefers aisle seats", expires=timedelta(days=1)),
+        held.add("prefers aisle seats", id="mine"),
+        held.add("prefers aisle seats!"),
+    ]
+    assert len({first.id, *(each.id for each in others)}) == 7
+    held.forget(first.id)
+    held.forget("mine")
+    assert held.add("prefers aisle seats").id not in (first.id, "mine"), "what was forgotten is new"
+
+
+def test_the_same_from_two_threads_is_one_item_that_each_of_them_holds(store: Store) -> None:
+    """An undo of one does not take it from the other; added by hand it depends on neither."""
+    one = noting(store, "t1", "has a dog")
+    two = noting(store, "t2", "has a dog")
+    held = store.memory("ann")
+    assert len(list(held.items())) == 1
+
+    one.undo()
+    still = [item.text for item in held.items()]
+    two.undo()
+    gone = list(held.items())
+    two.redo()
+    held.add("has a dog", trust="model")
+    two.undo()
+
+    assert (still, gone) == (["has a dog"], [])
+    assert [item.text for item in held.items()] == ["has a dog"]
+
+
+def noting(store: Store, thread: str, text: str) -> Thread:
+    """A thread whose one run has remembered `text` twice, under no id."""
+
+    @perdure.tool(effect="local_write")
+    def note(call: Call) -> str:
+        assert call.memory.add(text, trust="model") == call.memory.add(text, trust="model")
+        return "noted"
+
+    script = Script(use("note"), say("Noted."))
+    opened = store.thread(thread, agent=Agent("planner", backend=script, tools=[note]), owner="ann")
+    opened.run("Remember it")
+    return opened

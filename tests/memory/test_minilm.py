@@ -130,3 +130,29 @@ def test_a_model_that_was_not_asked_for_leaves_the_vectors_of_another_function(t
     probe_and_query = 2
     assert after_auto == probe_and_query
     assert sum(calls) - first - after_auto == probe_and_query + 1, "the control: the item is embedded again"
+
+
+ASKED = {
+    "which seats does she like?": "prefers aisle seats",
+    "food allergy": "is allergic to peanuts",
+    "does the user have pets?": "travels with a dog named Rex",
+    "release schedule": "deploys to production only on Tuesdays",
+    "which editor does he use": "uses vim and a dark terminal theme",
+    "name of the spouse": "is married to Clara, who works as a nurse",
+    "musical instrument": "has been taking piano lessons since January",
+    "exercise habits": "runs ten kilometres every Sunday morning",
+    "which database do we use": "the orders table is on PostgreSQL 16 with 2 TB of data",
+    "how much can we spend on ads?": "the marketing budget for 2026 is 40,000 euros",
+}
+
+
+def test_the_least_similarity_parts_related_texts_from_others() -> None:
+    """It keeps at least nine related pairs of ten and lets at most two unrelated ones of ninety pass; 0.15, the control, lets more."""
+    from perdure.memory.minilm import SIMILARITY_MIN, minilm
+
+    queries, items = minilm()(list(ASKED)), minilm()(list(ASKED.values()))
+    related = [cosine(query, item) for query, item in zip(queries, items, strict=True)]
+    others = [cosine(queries[a], items[b]) for a in range(10) for b in range(10) if a != b]
+
+    assert sum(each >= SIMILARITY_MIN for each in related) >= 9
+    assert sum(each >= SIMILARITY_MIN for each in others) <= 2 < sum(each >= 0.15 for each in others)

@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, testing
-from perdure.errors import Forgotten
+from perdure.errors import Forgotten, NotFound
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.memory import relevant
@@ -114,6 +114,51 @@ def test_forgotten_words_are_in_no_file_of_an_open_store(tmp_path: Path, clock: 
         assert files_with(tmp_path, b"zeppelin") == []
         assert sorted(texts(store, "likes")) == ["likes fjords", "likes lakes"]
     assert len(control) == 2, "the store and the index had them"
+
+
+def test_an_erased_item_is_in_no_file_and_the_others_keep_their_past(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    """Its states go, undone ones included; a moment before it and every other item stay.  Forgetting is the control."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory = store.memory("ann")
+        memory.add("likes fjords", id="stays")
+        before = memory.head.commit
+        memory.add("likes zeppelins", id="goes")
+        memory.undo()
+        memory.add("likes zeppelins a lot", id="goes")
+        memory.add("likes lakes", id="other")
+        memory.forget("goes")
+        control = files_with(tmp_path, b"zeppelin")
+
+        erased = memory.erase("goes")
+
+        assert files_with(tmp_path, b"zeppelin") == []
+        assert (erased.threads, erased.left_alone) == ((), None)
+        assert [item.id for item in memory.items()] == ["other", "stays"]
+        assert before is not None
+        assert [item.text for item in memory.at(before)] == ["likes fjords"]
+        with pytest.raises(Forgotten):
+            memory.undo(2)  # before it was forgotten
+        assert store.verify().ok
+    assert control, "a forgotten item is still in the history"
+
+
+def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
+    """The one that wrote the item and the one whose model was shown it; not one of another owner, nor one without it."""
+    remembering(store, "wrote", "likes zeppelins", name="goes")
+    for thread, owner, said in (
+        ("shown", "ann", "zeppelins?"),
+        ("plain", "ann", "hello"),
+        ("bobs", "bob", "zeppelins?"),
+    ):
+        agent = Agent("a", backend=testing.Script(testing.say("ok")))
+        store.thread(thread, agent=agent, owner=owner).run(said)
+
+    assert store.memory("ann").erase("goes").threads == ("shown", "wrote")
+    assert store.memory("ann").erase("goes").count == 0
+    with raises(NotFound, "memory_item_not_found"):
+        store.memory("ann").erase("never")
 
 
 def files_with(directory: Path, word: bytes) -> list[Path]:

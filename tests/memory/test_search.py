@@ -57,6 +57,23 @@ def test_a_query_is_data(store: Store, query: str) -> None:
     assert [each.id for each in found] == ["seat"]
 
 
+def test_an_answer_says_how_it_was_searched(
+    store: Store, seeing: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a prompt and in the log: by words alone and what to do for more, or by words and meaning."""
+    caplog.set_level("INFO", "perdure.memory")
+    store.memory("ann").add("prefers aisle seats")
+
+    by_words, by_both = store.memory("ann").search("seats"), seeing.memory("ann").search("seats")
+
+    assert repr(by_words).startswith("<found by words alone: 'prefers aisle seats'; perdure.open(…, embed=")
+    assert repr(by_both) == "<found by words and meaning: 'prefers aisle seats'>"
+    assert [record.getMessage() for record in caplog.records] == [
+        "searched a memory by words alone: 1 found",
+        "searched a memory by words and meaning: 1 found",
+    ]
+
+
 def test_a_query_that_was_not_quoted_is_an_error_of_the_engine() -> None:
     """The control: the same query as the engine's own language does not even parse."""
     made = index.SqliteSearch(None)

@@ -23,6 +23,7 @@ from perdure.ledger.call_identity import KEY
 from perdure.model.digest import Kind, digest_of
 from perdure.runtime.session import lease
 from perdure.store import copy as copies
+from perdure.store.upkeep.selection import Selection
 from perdure.testing import Script, say, use
 from tests.coded import raises
 from tests.crash import day
@@ -409,24 +410,67 @@ def test_a_thread_that_the_target_removed_does_not_come_back(tmp_path: Path, mid
             source.copy_to(middle, threads=["other", "trip"])
 
 
-def test_a_damaged_source_stops_the_copy_and_says_where(tmp_path: Path, middle: Store) -> None:
-    """And the target is not complete."""
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """The file of a store with three threads and a memory, in which a value of thread `bad` was edited."""
     with perdure.open(tmp_path / "a.db") as store:
-        store.thread("t", agent="planner").put("/x.json", "y" * 100)
-        space = space_of(store, "t")
+        for name in ("also", "bad", "well"):
+            store.thread(name, agent="planner" if name != "well" else "other").put("/x.json", name * 100)
+        store.memory("ann").add("likes tea")
+        space = space_of(store, "bad")
     with sqlite3.connect(tmp_path / "a.db") as db:
-        db.execute("UPDATE log SET at=at+1 WHERE digest IS NOT NULL")
+        (id,) = db.execute("SELECT id FROM spaces WHERE name=?", (space,)).fetchone()
+        db.execute("UPDATE log SET at=at+1 WHERE digest IS NOT NULL AND space=?", (id,))
+    return tmp_path / "a.db"
 
-    with (
-        perdure.open(tmp_path / "a.db", read_only=True) as store,
-        raises(Corrupt, "source_damaged", space=space),
-    ):
-        store.copy_to(middle)
 
-    (arrival,) = held.arrivals(engine_of(middle))
-    assert arrival.state == "copying"
-    with raises(Conflict, "copy_incomplete"):
-        middle.release()
+def test_a_damaged_source_makes_no_target_and_is_named_by_its_thread(damaged: Path, middle: Store) -> None:
+    """Neither a file, nor anything in a store that there is; the sound threads can then be copied into either."""
+    with perdure.open(damaged, read_only=True) as store:
+        for target in (damaged.with_name("b.db"), middle):
+            with raises(Corrupt, "source_damaged", threads=("bad",)):
+                store.copy_to(target)
+            with raises(Corrupt, "source_damaged", threads=("bad",)):
+                store.copy_to(target, threads=["also", "bad"])
+
+        assert not damaged.with_name("b.db").exists()
+        assert list(loops.spaces(engine_of(middle))) == []
+        assert store.copy_to(middle, threads=["also"]).threads == ("also",)
+
+
+def test_what_is_sound_of_a_damaged_source_is_copied(damaged: Path) -> None:
+    """Threads, their maps and memories; what is damaged is named, and the same call again finds the copy."""
+    with perdure.open(damaged, read_only=True) as store:
+        report = store.copy_to(damaged.with_name("b.db"), sound=True)
+        again = store.copy_to(damaged.with_name("b.db"), sound=True)
+
+    assert report.left_out == again.left_out == ("thread 'bad'",)
+    assert (report.threads, again.writes, again.verified) == (("also", "well"), 0, None)
+    with perdure.open(damaged.with_name("b.db")) as copy:
+        assert [thread.id for thread in copy.threads()] == ["also", "well"]
+        assert [item.text for item in copy.memory("ann").items()] == ["likes tea"]
+
+
+def test_nothing_is_left_out_of_a_sound_source(store: Store, middle: Store) -> None:
+    """It is copied whole, as without `sound`."""
+    report = store.copy_to(middle, sound=True)
+
+    assert report.left_out == ()
+    assert equal(engine_of(store), engine_of(middle))
+
+
+def test_damage_that_appears_during_a_copy_stops_it_and_says_where(damaged: Path, middle: Store) -> None:
+    """The target is not complete, and a copy of other threads says so: they were not removed there."""
+    with perdure.open(damaged, read_only=True) as store:
+        source, target = engine_of(store), engine_of(middle)
+        checked = Selection(threads=("also", "bad"))
+        with raises(Corrupt, "source_damaged", threads=("bad",)):
+            copies.copy(source, target, address="a.db", selection=checked, clock=lambda: 1)
+
+        (arrival,) = held.arrivals(target)
+        assert arrival.state == "copying"
+        with raises(Conflict, "thread_copy_incomplete", thread="also"):
+            store.copy_to(middle, threads=["also"])
 
 
 def test_an_unfinished_copy_is_not_opened_for_writing(tmp_path: Path, store: Store) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure import Agent
+from perdure.testing import Script, say
 from tests.context.lines import asked, planner, questions, script_of
 from tests.surfaces.shell import Shell
 
@@ -100,3 +102,25 @@ def test_the_store_is_not_written(trip: Shell) -> None:
 
     assert Path(trip.store).read_bytes() == before
     assert json.loads(trip("threads", "log", "trip", "--json").out)
+
+
+def test_the_words_of_memory_and_of_the_task_are_shown(empty: Shell) -> None:
+    """At 80 columns, and whole for programs; an item that was not found for the input, the control, is not there."""
+    with perdure.open(empty.store) as store:
+        held = store.memory("ann")
+        held.add("likes seats: by the window", id="seat")
+        held.add("is allergic to nuts", id="nuts")
+        agent = Agent("planner", backend=Script(say("Noted.")))
+        thread = store.thread("trip", agent=agent, owner="ann")
+        thread.put("/task/goal.json", "Oslo")
+        thread.run("Which seats?")
+
+    printed = empty.ok("threads", "context", "trip", "--at", "HEAD").out
+    items = empty.ok("threads", "context", "trip", "--at", "HEAD", "--json").json["items"]
+
+    assert '"likes seats: by the window" (seat)' in printed
+    assert '/task/goal.json: "Oslo"' in printed
+    assert "nuts" not in printed
+    assert {item["what"]: item["text"] for item in items if item["tier"] == 5} == {
+        "mem://user/ann/seat": '"likes seats: by the window"'
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 
 import pytest
 
@@ -129,6 +130,27 @@ def test_refusals_say_what_to_do_and_make_nothing(shell: Shell) -> None:
     elsewhere = shell("copy", "other.db", "new.db", "--thread", "shopping", "--json")
     assert "`perdure threads ls --store other.db`" in elsewhere.error["hint"]
     assert not (shell.directory / "new.db").exists()
+
+
+def test_what_is_sound_of_a_damaged_store_is_copied(shell: Shell) -> None:
+    """The error names the thread and makes nothing; with --sound the rest is copied, and what is missing is named."""
+    shell.ok("threads", "begin", "notes", "--agent", "helper")
+    shell.ok("state", "put", "notes", "/x.json", "1")
+    with sqlite3.connect(shell.store) as broken:
+        broken.execute("UPDATE log SET bodies = replace(bodies, 'milk', 'fish')")
+    broken.close()
+
+    refused = shell("copy", "perdure.db", "new.db")
+    made = (shell.directory / "new.db").exists()
+    copied = shell.ok("copy", "perdure.db", "new.db", "--sound").out
+
+    assert (refused.code, made) == (6, False)
+    assert "thread 'shopping' in perdure.db is damaged; nothing was copied." in refused.err
+    assert "Left out" in copied
+    assert "thread 'shopping'" in copied
+    assert [each["id"] for each in shell.ok("threads", "--json", "--store", "new.db").json["threads"]] == [
+        "notes"
+    ]
 
 
 def test_a_copy_compares_equal_to_its_source(house: Shell) -> None:

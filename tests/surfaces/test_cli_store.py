@@ -383,6 +383,23 @@ def test_gc_says_why_the_old_main_of_a_promotion_is_still_kept(shell: Shell) -> 
     assert shell.ok(*policy, "--json").json["objects"] > 0
 
 
+def test_gc_names_the_bytes_of_its_dry_run(empty: Shell) -> None:
+    """What was set free as stored is less, and said apart; a check tells what is gone from what it read."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("list", agent="helper")
+        for number in range(3):
+            thread.put("/item.json", "milk " * 100 + str(number))
+
+    dry = empty.ok("gc", "--superseded-older-than", "0d", "--json").json
+    done = empty.ok("gc", "--superseded-older-than", "0d", "--apply", "--json").json
+    checked = empty.ok("verify", "--json").json
+
+    assert (done["objects"], done["bytes"]) == (dry["objects"], dry["bytes"])
+    assert dry["freed"] is None
+    assert 0 < done["freed"] < done["bytes"]
+    assert (checked["forgotten"], checked["checked"]["value"]) == (done["objects"], 1)
+
+
 def test_a_log_says_which_states_were_forgotten(empty: Shell) -> None:
     """What was said is there as before; a value that is gone is not taken for one that was removed."""
     with perdure.open(empty.store) as store:
@@ -490,6 +507,25 @@ def test_sql_lists_what_can_be_asked(shell: Shell) -> None:
     assert {"conversations", "conversation_events", "tool_events", "state_values"} <= set(views)
     for example in told["examples"]:
         assert shell.ok("sql", example, "--json").json["rows"]
+
+
+def test_sql_shows_wide_rows_as_blocks(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column a line, whole, within 80 columns; rows that fit, the control, are a table."""
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = "select 'a' as first, hash, parent_hash, null as absent from state_commits limit 2"
+    hashes = [row[1] for row in shell.ok("sql", wide, "--json").json["rows"]]
+
+    blocks = shell.ok("sql", wide).out
+    table = shell.ok("sql", "select 'a' as first, 'b' as second").out
+
+    assert [line.split() for line in blocks.splitlines()[:3]] == [
+        ["row", "1"],
+        ["first", "a"],
+        ["hash", hashes[0]],
+    ]
+    assert blocks.count("absent") == 2
+    assert max(map(len, blocks.splitlines())) <= 80
+    assert table.splitlines()[0].split() == ["first", "second"]
 
 
 def test_sql_answers_as_a_table_or_as_json(shell: Shell) -> None:

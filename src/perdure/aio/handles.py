@@ -202,6 +202,7 @@ class Memory(HeldProxy[memory.Memory]):
     items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
     ls = items
     forget = AsyncMethod(memory.Memory.forget)
+    erase = AsyncMethod(memory.Memory.erase)
     keep = AsyncMethod(memory.Memory.keep)
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)
@@ -486,11 +487,15 @@ class Store(HeldProxy[store.Store]):
         return await self.off_loop(lambda: self._held.compare(other._held))
 
     async def copy_to(
-        self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None
+        self,
+        target: str | PathLike[str] | Store,
+        *,
+        threads: Sequence[str] | None = None,
+        sound: bool = False,
     ) -> CopyReport:
         """Copy everything, or these threads, into another store, verify the copy, and hold it there."""
         into = target._held if isinstance(target, Store) else target
-        return await self.off_loop(lambda: self._held.copy_to(into, threads=threads))
+        return await self.off_loop(lambda: self._held.copy_to(into, threads=threads, sound=sound))
 
     async def resume(self, agent: Agent) -> list[Result]:
         """Resume every run of this agent that was interrupted, or whose approval was decided, one after another.

@@ -117,7 +117,7 @@ _MEMORY = {
     "add": "Add an item to the memory of an owner",
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
-    "forget": "Forget an item, no matter which author wrote it; its history stays",
+    "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "log": "Show the changes of an owner's memory, newest first",
     "undo": "Undo the last change of an owner's memory",
     "redo": "Reverse the last undo of an owner's memory",

@@ -58,6 +58,7 @@ class PlanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     included: bool
     why: str  # in words
     refs: tuple[str, ...] = ()  # ids of messages, references of memory and artifacts
+    text: str = ""  # of an item of memory or of the task's state, as the model is shown it
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +180,13 @@ def _note(scale: _Counting, drawn: BuiltContext, *, tier: Tier, prefix: str) -> 
             header = scale.text(next(iter(lines_of(drawn.note)))) if first and _is_first(drawn, line) else 0
             why = "as the state says now" if tier == 3 else "found for the input"
             yield PlanItem(
-                tier=tier, what=name, tokens=scale.text(line) + header, included=True, why=why, refs=(name,)
+                tier=tier,
+                what=name,
+                tokens=scale.text(line) + header,
+                included=True,
+                why=why,
+                refs=(name,),
+                text=line.removeprefix(prefix + name).partition(": ")[2],
             )
             first = False
 

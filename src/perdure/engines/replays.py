@@ -2,7 +2,7 @@
 
 Each write is replayed under its own op_id, in its order, with the ledger entries up to its position; what was forgotten
 is forgotten there too.  The cells are written afterwards, as they are.  A write that the target has already changes
-nothing.
+nothing.  `has_all` and `difference` say how far two stores hold the same.
 """
 
 from __future__ import annotations
@@ -11,13 +11,33 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.engines import loops
-from perdure.engines.contract import Buried, Engine, Fact, Move, Rebuilt, Recorded, Replay, Write, Written
+from perdure.engines.contract import (
+    Buried,
+    Engine,
+    Fact,
+    Move,
+    OpOf,
+    Rebuilt,
+    Recorded,
+    Replay,
+    Write,
+    Written,
+)
 from perdure.errors import Conflict, Corrupt, Forgotten
 from perdure.model.commit import decode_commit, decode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.head import Head
 
-__all__ = ["PASSES_MAX", "Replayed", "replay_store", "replay_writes", "stored_cells", "write_pages"]
+__all__ = [
+    "PASSES_MAX",
+    "Replayed",
+    "difference",
+    "has_all",
+    "replay_store",
+    "replay_writes",
+    "stored_cells",
+    "write_pages",
+]
 
 PASSES_MAX = 16
 _PAGE = 500  # objects
@@ -107,6 +127,48 @@ def stored_cells(engine: Engine, space: str) -> list[Rebuilt]:
     )
 
 
+def has_all(source: Engine, target: Engine, space: str) -> bool:
+    """True if the target has every write of the source's space; a forgotten one is there if both have forgotten it."""
+    for page in write_pages(source, space, 0):
+        questions = [OpOf(space, written.op_id) for written in page[0]]
+        try:
+            is_there = list(target.answers(questions)) == [written.recorded for written in page[0]]
+        except Forgotten:
+            is_there = all(_recorded(target, each) == _recorded(source, each) for each in questions)
+        if not is_there:
+            return False
+    return True
+
+
+def _recorded(engine: Engine, question: OpOf) -> object:
+    """Return what an engine has recorded of a write: its intent and receipt, None, or the reason why it was forgotten."""
+    try:
+        return engine.answers([question])[0]
+    except Forgotten as error:
+        return error.why
+
+
+def difference(source: Engine, target: Engine, space: str) -> str | None:
+    """Return what of a space is not the same in both stores; None if all is."""
+    if list(loops.holds(source, space)) != list(loops.holds(target, space)):
+        return "timelines"
+    if source.ledger(space) != target.ledger(space):
+        return "ledger"
+    if stored_cells(source, space) != stored_cells(target, space):
+        return "cells"
+    for page, _ in write_pages(source, space, 0):
+        written = [each for each in page if each.forgotten is None]
+        if list(target.answers([OpOf(space, each.op_id) for each in written])) != [
+            each.recorded for each in written
+        ]:
+            return "writes"
+        facts = [fact for each in written for fact in each.facts if fact.kind != Kind.MOVE]
+        digests = [fact.digest for fact in facts if fact.digest is not None]
+        if target.missing(space, digests):
+            return "objects"
+    return None
+
+
 def _apply(target: Engine, replay: Replay, recorded: Recorded) -> None:
     try:
         found = target.apply(replay)
@@ -183,6 +245,7 @@ def _check_sound(space: str, place: str, written: Written) -> None:
         code="source_damaged",
         advice="Run `perdure verify` on the source, and repair it or restore a backup.",
         space=space,
+        fault=fault or "a write cannot be read",
     )
 
 

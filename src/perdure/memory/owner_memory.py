@@ -26,10 +26,10 @@ import msgspec
 from perdure.engines import loops
 from perdure.engines.contract import Hold
 from perdure.engines.search_contract import SearchIndex
-from perdure.errors import NotFound
+from perdure.errors import Corrupt, NotFound
 from perdure.history import ancestry, reader
 from perdure.history.space import ALIVE, Space
-from perdure.history.tree import Entry, Tree
+from perdure.history.tree import EMPTY, Entry, Tree, diff
 from perdure.memory.embedding import Embedder
 from perdure.memory.index import Indexing
 from perdure.model import names
@@ -37,7 +37,7 @@ from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN
-from perdure.model.memory import MEMORY, Source, Version, decode_version
+from perdure.model.memory import MEMORY, Source, Version, decode_version, parse_version_path
 
 __all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory", "Threads"]
 
@@ -139,6 +139,7 @@ def _make_room(known: dict[_K, _V], most: int = _REACH_KNOWN_MAX) -> None:
 _OPEN_MAX = 64
 _KNOWN_MAX = 20_000
 _SMALL_BYTES = 4_096
+_READ = 256  # versions at once
 
 
 class OwnerMemory:
@@ -148,6 +149,8 @@ class OwnerMemory:
         """Read the map in `space`; nothing is read yet."""
         self.owner, self.space, self.reach, self.indexing = owner, space, reach, indexing
         self._known: dict[Digest, Version] = {}  # versions never change
+        self._lock = ThreadLock()  # on the next line
+        self._texts: tuple[Digest, dict[int, set[str]]] = EMPTY, {}  # ids by hash of text, up to a root
 
     @property
     def commit(self) -> Digest | None:
@@ -179,9 +182,36 @@ class OwnerMemory:
             for entry, body in zip(missing, self.space.nodes([each.value for each in missing]), strict=True):
                 self._remember(entry, decode_version(body))
 
+    def ids_with(self, text: str, root: Digest) -> Sequence[str]:
+        """Return the ids of items that may have this text at `root`; each has to be looked up.
+
+        The first call reads the whole map, later ones what has changed since.
+        """
+        with self._lock:
+            ids = self._texts_at(root)
+            return sorted(ids.get(hash(text), ()))
+
+    def _texts_at(self, root: Digest) -> dict[int, set[str]]:
+        before, ids = self._texts
+        try:
+            changes = list(diff(self.space.tree(before), self.space.tree(root)))
+        except (NotFound, Corrupt):  # the state of the earlier root is gone
+            ids, changes = {}, list(diff(self.space.tree(EMPTY), self.space.tree(root)))
+        written = [change.after for change in changes if change.after is not None]
+        for start in range(0, len(written), _READ):
+            part = written[start : start + _READ]
+            for entry, body in zip(part, self.space.nodes([each.value for each in part]), strict=True):
+                item = decode_version(body).item
+                if item is not None:
+                    ids.setdefault(hash(item.text), set()).add(parse_version_path(entry.path)[0])
+        self._texts = root, ids
+        return ids
+
     def forget_copies(self) -> None:
         """Drop what is known of the map beside the map itself: the words of items may be there that it has forgotten."""
         self._known.clear()
+        with self._lock:
+            self._texts = EMPTY, {}
         self.indexing.throw_away()
 
     def _remember(self, entry: Entry, version: Version) -> None:

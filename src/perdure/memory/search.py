@@ -34,6 +34,7 @@ Leg: TypeAlias = Literal["text", "vector"]
 LIMIT_MAX = 1_000
 
 _RANK_OFFSET = 60
+_SHOWN = 60  # letters of an item in the repr of an answer
 _DEPTH_MIN = 20  # hits that each of two legs looks for at least: fusion needs more than the result shows
 _SEARCHES_MAX = 8  # of one query: each may rebuild an index, so this is no case for `Attempts`
 
@@ -85,6 +86,13 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Found, ...]
     legs: tuple[Leg, ...]  # those that were searched: without an embedding function, text alone
     sight: MemorySnapshot  # what was searched: with the same query it gives the same answer
+
+    def __repr__(self) -> str:
+        """Show what was found, and how it was searched."""
+        items = ", ".join(repr(each.item.text[:_SHOWN]) for each in self.items) or "nothing"
+        if "vector" in self.legs:
+            return f"<found by words and meaning: {items}>"
+        return f"<found by words alone: {items}; perdure.open(…, embed='auto') searches by meaning too>"
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return an iterator over the items."""

@@ -12,7 +12,7 @@ counts.  If a version that forgot the item is withdrawn, the version before it c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
+    MemoryChange,
     MemoryItem,
     Reference,
     Remembered,
@@ -102,6 +103,23 @@ class Visibility:
         entries, counting = self._item(id)
         found = next((each for each in entries if each.path == counting), None)
         return None if found is None else self.of(id, found.path, found.value)
+
+    def equal_to(self, wanted: MemoryItem) -> Judged | None:
+        """Return an item that counts and says the same; None: there is none."""
+        if wanted.expires_at is not None:
+            return None
+        found = map(self.item, self.memory.ids_with(wanted.text, self.sight.root))
+        return next(
+            (each for each in found if each and each.counts and _item(each.version).says_same(wanted)), None
+        )
+
+    def id_for(self, wanted: MemoryItem, written: Mapping[str, MemoryChange]) -> str:
+        """Return the id of an item that says the same, one that is `written` first; a new id if there is none."""
+        for own in written.values():
+            if own.item is not None and own.item.says_same(wanted):
+                return own.id
+        equal = self.equal_to(wanted)
+        return self.memory.space.ids() if equal is None or equal.id in written else equal.id
 
     def items(self) -> Iterator[Judged]:
         """Yield all versions that count, by id, reading lazily."""

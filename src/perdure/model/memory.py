@@ -75,6 +75,10 @@ class MemoryItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: str = "user"
     expires_at: int | None = None  # µs since 1970, UTC; None: it does not expire
 
+    def says_same(self, other: MemoryItem) -> bool:
+        """True if both have the same text, kind, scope and trust, and neither of them expires."""
+        return self.expires_at is None and msgspec.structs.replace(self, at=other.at) == other
+
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The commit that wrote an item, with its thread, run, call and agent."""

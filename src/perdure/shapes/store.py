@@ -421,6 +421,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     faults: list[FaultShape]
     checked: dict[str, int]  # by kind
+    forgotten: int  # objects of which only digests are left, by a policy: no content of theirs was checked
     unchecked: int  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int  # faults beyond the first ten thousand
     written: int  # spaces that others wrote to during the check: what they wrote then was not checked
@@ -434,6 +435,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
             ok=report.ok,
             faults=[FaultShape(**msgspec.structs.asdict(fault)) for fault in report.faults],
             checked=report.checked,
+            forgotten=report.forgotten,
             unchecked=report.unchecked,
             unnamed=report.unnamed,
             written=report.written,

@@ -423,6 +423,7 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     included: bool
     why: str
     refs: list[str]
+    text: str  # of an item of memory or of the task's state, as the model is shown it; else empty
 
 
 class ContextShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -466,6 +467,7 @@ class ContextShape(msgspec.Struct, frozen=True, kw_only=True):
                     included=item.included,
                     why=item.why,
                     refs=list(item.refs),
+                    text=item.text,
                 )
                 for item in plan.items
             ],

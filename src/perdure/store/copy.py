@@ -8,8 +8,10 @@ A replayed write that is there already changes nothing.  So a copy that was kill
 from the cell `done/<space>` where.  Once both stores are compared, the copy is *settled*: leases of the source are
 ended, calls that were started there are unknown here, and every thread is held (see `ledger.held`).
 
+Before a copy begins, what is to be copied is verified, so that a damaged source leaves nothing in the target.
+
 Raises `Conflict` if the target holds anything else, an older copy of the source included, or the source does not stop
-being written, and `Corrupt` if the source is damaged; the copy then stays incomplete.  Until it is finished, the target of a whole store is not opened
+being written, and `Corrupt` if the source is damaged.  Until it is finished, the target of a whole store is not opened
 for writing; single threads do not close their target, and are not in its directory.
 """
 
@@ -28,12 +30,21 @@ from perdure.engines.contract import (
     CellWrite,
     Engine,
     Fence,
-    OpOf,
     Write,
 )
-from perdure.engines.replays import PASSES_MAX, replay_writes, stored_cells, write_pages
-from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, PerdureError
-from perdure.history.space import AGENTS, ALIVE, STORE, THREAD, THREADS, Space, label_of, read_record
+from perdure.engines.replays import PASSES_MAX, difference, has_all, replay_writes, stored_cells
+from perdure.errors import Conflict, Corrupt, Invalid, PerdureError
+from perdure.history.space import (
+    AGENTS,
+    ALIVE,
+    STORE,
+    THREAD,
+    THREADS,
+    Space,
+    label_of,
+    read_record,
+    words_for,
+)
 from perdure.history.tree import NodeCache
 from perdure.history.verify import Progress, VerifyReport
 from perdure.history.writer import OUTBOX
@@ -46,15 +57,15 @@ from perdure.model.names import shown_address
 from perdure.runtime.session import lease, records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import Ids
+from perdure.store.upkeep.selection import Selection, select, source_damaged
 
 __all__ = [
     "CopyProgress",
     "CopyReport",
     "copy",
-    "has_all",
+    "copy_to",
     "label_or_name",
     "onto_itself",
-    "open_target",
     "origin_of",
 ]
 
@@ -82,6 +93,49 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     leases: int  # that were ended in the copy
     forgotten: int  # tombstones among the replayed objects
     verified: VerifyReport | None  # of the target; None: the copy was complete before this call
+    left_out: tuple[str, ...] = ()  # what was not copied because it is damaged, in words
+
+
+def copy_to(
+    source: Engine,
+    target: str,
+    *,
+    address: str,
+    threads: Sequence[str] | None = None,
+    sound: bool = False,
+    clock: Callable[[], int],
+    progress: CopyProgress | None = None,
+    checked: Progress | None = None,
+    verifying: Progress | None = None,
+) -> CopyReport:
+    """Copy into the store at `target`, which is made if it is not there, as `copy` does.
+
+    No store is made if both are the same, if the source has no such thread, or if it is damaged.
+    """
+    if registry.place_of(address) == registry.place_of(target):
+        raise onto_itself(address)
+    for thread in threads or ():
+        _thread(source, thread)
+    file = registry.file_of(target)
+    selection = None
+    if file is not None and not file.exists():
+        selection = select(source, address, threads, sound=sound, progress=verifying)
+    into = registry.open_engine(target, read_only=False, create=True, durability="power_loss")
+    try:
+        return copy(
+            source,
+            into,
+            address=address,
+            threads=threads,
+            sound=sound,
+            selection=selection,
+            clock=clock,
+            progress=progress,
+            checked=checked,
+            verifying=verifying,
+        )
+    finally:
+        into.close()
 
 
 def copy(
@@ -90,44 +144,43 @@ def copy(
     *,
     address: str,
     threads: Sequence[str] | None = None,
+    sound: bool = False,
+    selection: Selection | None = None,
     kind: held.ArrivalKind = "copy",
     clock: Callable[[], int],
     progress: CopyProgress | None = None,
     checked: Progress | None = None,
+    verifying: Progress | None = None,
 ) -> CopyReport:
     """Copy the whole source, or these threads of it, into `target`, and verify there what was copied.
 
-    `address` and `kind` name the source and the act in the record of the copy.  `progress` is called while it copies, `checked` while it
-    verifies; None: neither is reported.
+    With `sound`, damaged threads, maps and memories are left out; the `selection` is what was verified before, None: it
+    is verified now, unless the copy has begun.  `address` and `kind` name the source and the act in the record of the
+    copy.  `verifying` is called while the source is verified, `progress` while it is copied, and `checked` while the
+    copy is verified; None: it is not reported.
     """
     if source is target:
         raise onto_itself(address)
-    chosen = None if threads is None else tuple(sorted(set(threads)))
+    if sound and selection is None:
+        selection = select(source, address, threads, sound=True, progress=verifying)
+    wanted = threads if selection is None else selection.threads
+    chosen = None if wanted is None else tuple(sorted(set(wanted)))
     origin = origin_of(source)
     name = digest_of(Kind.BODY, canonical.encode([origin, None if chosen is None else list(chosen)]))[:16]
     found = target.cell(COPIES, COPY + name)
+    resumed = found is not None
     if found is None:
         arrival = Arrival(
             id=name, kind=kind, source=shown_address(address), origin=origin, begun_at=clock(), threads=chosen
         )
-        found = _begin(source, target, arrival)
-        resumed = False
-    else:
-        resumed = True
-    copier = _Copier(source, target, read_record(found, _arrivals), clock, progress)
-    return copier.run(resumed=resumed, checked=checked)
-
-
-def open_target(source: Engine, address: str, target: str, threads: Sequence[str] | None) -> Engine:
-    """Open the store at `target` for a copy of `source`, which is at `address`; make it if it is not there.
-
-    Raises `Invalid` if both are the same store, `NotFound` if the source has no such thread; nothing is made then.
-    """
-    if registry.place_of(address) == registry.place_of(target):
-        raise onto_itself(address)
-    for thread in threads or ():
-        _thread(source, thread)
-    return registry.open_engine(target, read_only=False, create=True, durability="power_loss")
+        _check_target(source, target, chosen)
+        if selection is None:
+            select(source, address, threads, sound=False, progress=verifying)
+        found = _begin(target, arrival)
+    selection = selection or Selection()
+    copier = _Copier(source, target, read_record(found, _arrivals), selection.memories, clock, progress)
+    report = copier.run(resumed=resumed, checked=checked)
+    return msgspec.structs.replace(report, left_out=selection.left_out)
 
 
 def onto_itself(address: str) -> Invalid:
@@ -174,9 +227,8 @@ def origin_of(source: Engine) -> str:
     return "" if not found else digest_of(Kind.BODY, canonical.encode([first, found[0].op_id]))
 
 
-def _begin(source: Engine, target: Engine, arrival: Arrival) -> Cell:
-    """Record that the copy begins; raise `Conflict`, having written nothing, if the target has no room for it."""
-    id, threads = arrival.id, arrival.threads
+def _check_target(source: Engine, target: Engine, threads: Sequence[str] | None) -> None:
+    """Raise `Conflict` if the target has no room for the whole source, or for these threads of it."""
     if threads is None:
         there = [name for name in target.spaces(limit=2) if name != COPIES]
         if there or next(held.arrivals(target), None) is not None:
@@ -188,7 +240,11 @@ def _begin(source: Engine, target: Engine, arrival: Arrival) -> Cell:
             )
     for thread in threads or ():
         _check_room(source, target, thread)
-    what = f"{arrival.kind} begun"
+
+
+def _begin(target: Engine, arrival: Arrival) -> Cell:
+    """Record that the copy begins."""
+    id, what = arrival.id, f"{arrival.kind} begun"
     entry = canonical.encode({"at": arrival.begun_at, "copy": id, "source": arrival.source, "what": what})
     held.record(target, f"copy {id} begun", _arrival_write(arrival, None), entries=(entry,))
     found = target.cell(COPIES, COPY + id)
@@ -201,6 +257,14 @@ def _check_room(source: Engine, target: Engine, thread: str) -> None:
     there = target.cell(STORE, THREAD + thread)
     is_there = there is not None and there.value is not None
     if not is_there and target.standing(record.space):
+        begun = [each for each in held.arrivals(target) if each.state != "complete"]
+        if any(each.threads is None or thread in each.threads for each in begun):
+            raise Conflict(
+                f"the target has a copy of thread '{thread}' that is not complete; nothing was copied.",
+                code="thread_copy_incomplete",
+                advice="Give the same command as before, with the same threads: it goes on.  Or copy into a new store.",
+                thread=thread,
+            )
         raise Conflict(
             f"the target had thread '{thread}' and removed it; nothing was copied.",
             code="thread_removed_there",
@@ -254,27 +318,6 @@ def _check_claim(wanted: Cell, there: Cell | None, left: str) -> None:
     )
 
 
-def has_all(source: Engine, target: Engine, space: str) -> bool:
-    """True if the target has every write of the source's space; a forgotten one is there if both have forgotten it."""
-    for page in write_pages(source, space, 0):
-        questions = [OpOf(space, written.op_id) for written in page[0]]
-        try:
-            is_there = list(target.answers(questions)) == [written.recorded for written in page[0]]
-        except Forgotten:
-            is_there = all(_recorded(target, each) == _recorded(source, each) for each in questions)
-        if not is_there:
-            return False
-    return True
-
-
-def _recorded(engine: Engine, question: OpOf) -> object:
-    """Return what an engine has recorded of a write: its intent and receipt, None, or the reason why it was forgotten."""
-    try:
-        return engine.answers([question])[0]
-    except Forgotten as error:
-        return error.why
-
-
 def _thread(source: Engine, thread: str) -> directory.Record:
     store = _space(source, STORE, lambda: 0)
     return directory.find(store, thread, undone="nothing was copied", advice="Name a thread of the source.")
@@ -297,10 +340,12 @@ class _Copier:
         source: Engine,
         target: Engine,
         arrival: Arrival,
+        memories: Sequence[str],
         clock: Callable[[], int],
         progress: CopyProgress | None,
     ) -> None:
         self._source, self._target, self._arrival, self._clock = source, target, arrival, clock
+        self._memories = memories  # to copy beside the threads
         self._progress = progress
         self._fence = Fence(COPYING if arrival.threads is None else f"{COPYING}/{arrival.id}", 0)
         self._writes = self._forgotten = 0
@@ -370,15 +415,15 @@ class _Copier:
         found = [_thread(self._source, thread) for thread in threads]
         agents = dict.fromkeys(AGENTS + each for record in found for each in record.agents or (record.agent,))
         return [
-            *(agent for agent in agents if self._is_ours(agent)),
+            *(each for each in (*agents, *self._memories) if self._is_ours(each)),
             *(record.space for record in found if self._source.standing(record.space)),
         ]
 
-    def _is_ours(self, agent: str) -> bool:
-        """True if this copy brings the agent's map: the target has none, or has one from this copy."""
-        done = self._done(agent)[1]
+    def _is_ours(self, space: str) -> bool:
+        """True if this copy brings a map or a memory: the target has none, or has one from this copy."""
+        done = self._done(space)[1]
         mine = done is not None and done.copy == self._arrival.id
-        return bool(self._source.standing(agent)) and (mine or not self._target.standing(agent))
+        return bool(self._source.standing(space)) and (mine or not self._target.standing(space))
 
     # ---- copying
 
@@ -391,12 +436,14 @@ class _Copier:
                 self._copy_space(name, at, len(late))
             if late:
                 continue
-            found = [fault for name in names if (fault := self._difference(name))]
+            differing = partial(difference, self._source, self._target)
+            found = [(name, what) for name in names if (what := differing(name))]
             if any(self._done_standing(name) != self._source.standing(name) for name in self._spaces()):
                 continue  # it was written while it was compared
             if found:
                 raise Corrupt(
-                    f"the copy differs from {self._arrival.source}: {found[0]}; it is not complete.",
+                    f"the copy differs from {self._arrival.source}: the {found[0][1]} of "
+                    f"{words_for(self._source, found[0][0])}; it is not complete.",
                     code="copy_differs",
                     advice="Copy it into a new store, while nothing writes to either of them.",
                 )
@@ -434,32 +481,15 @@ class _Copier:
             self._note(name, after, 0)
             report(after)
 
-        done = replay_writes(
-            self._source, self._target, name, place=self._arrival.source, after=cursor, paged=paged
-        )
+        source, place = self._source, self._arrival.source
+        try:
+            done = replay_writes(source, self._target, name, place=place, after=cursor, paged=paged)
+        except Corrupt as error:
+            if error.code != "source_damaged":
+                raise
+            raise source_damaged(source, place, [name], str(error.facts["fault"])) from error
         self._writes += done.writes
         self._forgotten += done.forgotten
-
-    def _difference(self, name: str) -> str | None:
-        """Return what is not the same in both stores; None if all is."""
-        source, target = self._source, self._target
-        if list(loops.holds(source, name)) != list(loops.holds(target, name)):
-            return f"the timelines of '{name}'"
-        if source.ledger(name) != target.ledger(name):
-            return f"the ledger of '{name}'"
-        if stored_cells(source, name) != stored_cells(target, name):
-            return f"the cells of '{name}'"
-        for page, _ in write_pages(source, name, 0):
-            written = [each for each in page if each.forgotten is None]
-            if list(target.answers([OpOf(name, each.op_id) for each in written])) != [
-                each.recorded for each in written
-            ]:
-                return f"the writes of '{name}'"
-            facts = [fact for each in written for fact in each.facts if fact.kind != Kind.MOVE]
-            digests = [fact.digest for fact in facts if fact.digest is not None]
-            if target.missing(name, digests):
-                return f"the objects of '{name}'"
-        return None
 
     # ---- settling
 

@@ -6,8 +6,10 @@ this owner have written are here too, as long as the commit that wrote them can 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -28,8 +30,14 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.store.plumbing import revisions
-from perdure.store.plumbing.handles import blocking
+from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
+
+if TYPE_CHECKING:
+    from perdure.store.upkeep import retention
+    from perdure.store.upkeep.retention import Erasure
+else:
+    retention = deferred("perdure.store.upkeep.retention")
 
 __all__ = ["Memory"]
 
@@ -67,6 +75,9 @@ class Memory:
     ) -> Remembered:
         """Add an item; an existing `id` replaces that item.
 
+        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
+        one that a thread wrote no longer depends on that thread then.
+
         `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
         until `forget`.  With `op_id` the call can be repeated safely.  Raises `Invalid`, having written nothing, for a
         text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
@@ -81,14 +92,19 @@ class Memory:
             at=now,
             expires_at=write.until(expires, now),
         )
-        named = space.ids() if id is None else check_item_id(id)
         version = Version(item=check_item(wanted))
         if op_id is not None and id is None:
             raise Invalid(
                 "what may be repeated needs an id of its own as well as op_id; nothing was remembered.",
                 code="item_id_missing",
             )
-        return self._written(named, version, "memory.add", op_id)
+        if id is not None:
+            return self._written(check_item_id(id), version, "memory.add", op_id)
+        judge = self._judge()
+        equal = judge.equal_to(wanted)
+        if equal is None:
+            return self._written(space.ids(), version, "memory.add", None)
+        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id)
 
     def search(
         self,
@@ -101,11 +117,17 @@ class Memory:
     ) -> Recall:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
-        By meaning only items of `similarity_min` at least are found; None: 0.15 with "minilm", any with a function.
+        `legs` says how it was searched: by words alone unless the store was opened with `embed`.
+        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
         """
-        return relevant(
+        found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
         )
+        logging = sys.modules.get("logging")  # a program that has not loaded it has no handler
+        if logging is not None:
+            how = "words and meaning" if "vector" in found.legs else "words alone"
+            logging.getLogger("perdure.memory").info("searched a memory by %s: %d found", how, len(found))
+        return found
 
     def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
         """Read one item, as a moment of this memory's history left it, unset is now.
@@ -144,6 +166,18 @@ class Memory:
             self._standing(self._judge(), id)
         return write.write(space, id, None, reason="memory.forget", op_id=op_id).head
 
+    def erase(self, id: str) -> Erasure:
+        """Remove an item with all that the memory's history holds of it, also one that was forgotten before.
+
+        Moments of this memory that had the item cannot be read any more; other items stay as they are now.  The result
+        names the threads of this owner that hold its words too, because they wrote it or a model was shown it.  Raises
+        `NotFound` if there never was such an item.  No `undo` takes it back.
+        """
+        erased = retention.erase(self._memory, check_item_id(id))
+        if erased is None:
+            raise self._no_item(id)
+        return erased
+
     def keep(self, id: str, *, op_id: str | None = None) -> Remembered:
         """Make an item that a thread wrote independent of that thread, so that an undo there does not remove it."""
         found = self._standing(self._judge(), id).version
@@ -180,14 +214,17 @@ class Memory:
     def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
         if found is None or not found.counts:
-            raise NotFound(
-                f"'{self.owner}' has no item '{id}' in memory: there never was one, or it was forgotten or withdrawn; nothing was done.",
-                code="memory_item_not_found",
-                advice="See what there is with items().",
-                item=id,
-                owner=self.owner,
-            )
+            raise self._no_item(id)
         return found
+
+    def _no_item(self, id: str) -> NotFound:
+        return NotFound(
+            f"'{self.owner}' has no item '{id}' in memory: there never was one, or it was forgotten or withdrawn; nothing was done.",
+            code="memory_item_not_found",
+            advice="See what there is with items().",
+            item=id,
+            owner=self.owner,
+        )
 
     def _written(self, id: str, version: Version, reason: str, op_id: str | None) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)

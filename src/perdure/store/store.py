@@ -379,23 +379,25 @@ class Store:
         self._resources.engine.backup(Path(path))
 
     def copy_to(
-        self, target: str | PathLike[str] | Store, *, threads: Sequence[str] | None = None
+        self,
+        target: str | PathLike[str] | Store,
+        *,
+        threads: Sequence[str] | None = None,
+        sound: bool = False,
     ) -> CopyReport:
         """Copy everything, or these threads, into another store, verify the copy, and hold it there.
 
         `target` is an open store, or the address of one that is created if need be.  Call it again after a crash: it
         goes on.  The runs and approvals of the copied threads wait there for `release`.  Raises `Conflict` if the target
-        is not empty or has such a thread, `Corrupt` if this store is damaged.
+        is not empty or has such a thread, `Corrupt`, having copied nothing, if this store is damaged; with `sound` what
+        is damaged is left out, and `left_out` of the report names it.
         """
         source, clock = self._resources.engine, self._resources.clock
         if isinstance(target, Store):
             into = target._resources.engine
-            return copies.copy(source, into, address=self.url, threads=threads, clock=clock)
-        into = copies.open_target(source, self.url, fspath(target), threads)
-        try:
-            return copies.copy(source, into, address=self.url, threads=threads, clock=clock)
-        finally:
-            into.close()
+            return copies.copy(source, into, address=self.url, threads=threads, sound=sound, clock=clock)
+        place = fspath(target)
+        return copies.copy_to(source, place, address=self.url, threads=threads, sound=sound, clock=clock)
 
     def compare(self, other: Store) -> StoreComparison:
         """Compare this store with another by their heads: which threads, maps and memories differ, and which has more."""

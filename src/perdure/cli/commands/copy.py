@@ -17,8 +17,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.history.verify import Progress
 from perdure.model.names import shown_address
-from perdure.store.copy import CopyReport, open_target
-from perdure.store.copy import copy as copy_engine
+from perdure.store.copy import CopyReport, copy_to
 from perdure.store.plumbing.handles import system_clock
 from perdure.store.upkeep.compare import Differing
 
@@ -40,6 +39,7 @@ class CopiedStore(Answer, frozen=True, kw_only=True):
     leases: int  # that were ended in the target
     forgotten: int  # tombstones among what was replayed
     checked: dict[str, int]  # in the target, by kind
+    left_out: list[str]  # what is damaged in the source and was not copied, in words
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, the check, and what is held."""
@@ -50,7 +50,12 @@ class CopiedStore(Answer, frozen=True, kw_only=True):
             writes, spaces = count(self.writes, "write"), count(self.spaces, "space")
             screen.wrap(f"{again} {self.source} to ", (self.target, "name"), f": {writes} of {spaces}.")
             looked = count(sum(self.checked.values()), "thing")
-            screen.say(("✓ ", "good"), f"Both are equal, and the copy is intact: {looked} checked.")
+            equal = "Both are equal" if not self.left_out else "What was copied is equal"
+            screen.say(("✓ ", "good"), f"{equal}, and the copy is intact: {looked} checked.")
+        for each in self.left_out:
+            screen.wrap(
+                f"Left out, because it or its agent's map is damaged: {each}", label=("✗ ", "bad"), indent=2
+            )
         if self.forgotten:
             screen.say((f"{count(self.forgotten, 'object')} forgotten in the source: only digests.", "quiet"))
         if self.unknown:
@@ -81,37 +86,46 @@ def copy(
             help="Only this thread, into any store; may be given several times",
         ),
     ] = None,
+    sound: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Leave out threads, maps and memories that are damaged, and name them",
+        ),
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> CopiedStore:
     """Copy a store, or some of its threads, into another store
 
     Commits, moves, calls and receipts have the same digests and ids in the copy. If it is interrupted, give the
-    same command again: it goes on. The copy is compared with the source and checked as `perdure verify` does.
+    same command again: it goes on. The source is checked first as `perdure verify` does, and nothing is copied if it is
+    damaged, unless --sound leaves that out. The copy is compared with the source and checked, too.
 
     In the copy, runs and approvals are held until `perdure runs release`, calls that were under way are unknown,
     and leases are ended: the original may still run.
     """
-    with engine(Everywhere(store=source)) as opened:
-        into = open_target(opened, source, target, threads)
-        try:
-            with checking("Copying", quiet=everywhere.json) as bar:
-                report = copy_engine(
-                    opened,
-                    into,
-                    address=source,
-                    threads=threads,
-                    clock=system_clock,
-                    progress=None if bar is None else _half(bar, 0),
-                    checked=None if bar is None else _half(bar, 1),
-                )
-        finally:
-            into.close()
+    with (
+        engine(Everywhere(store=source)) as opened,
+        checking("Copying", quiet=everywhere.json) as bar,
+    ):
+        report = copy_to(
+            opened,
+            target,
+            address=source,
+            threads=threads,
+            sound=sound,
+            clock=system_clock,
+            verifying=None if bar is None else _third(bar, 0),
+            progress=None if bar is None else _third(bar, 1),
+            checked=None if bar is None else _third(bar, 2),
+        )
     return _shape(report, target)
 
 
-def _half(bar: Progress, half: int) -> Progress:
-    """Return the progress of the first or the second half of the work: copying, then checking."""
-    return lambda space, done, total: bar(space, done + half * total, 2 * total)
+def _third(bar: Progress, third: int) -> Progress:
+    """Return the progress of one third of the work: checking the source, copying, checking the copy."""
+    return lambda space, done, total: bar(space, done + third * total, 3 * total)
 
 
 def _shape(report: CopyReport, target: str) -> CopiedStore:
@@ -128,6 +142,7 @@ def _shape(report: CopyReport, target: str) -> CopiedStore:
         leases=report.leases,
         forgotten=report.forgotten,
         checked=report.verified.checked if report.verified else {},
+        left_out=list(report.left_out),
     )
 
 

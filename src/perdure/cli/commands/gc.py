@@ -18,6 +18,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.planner import space_of
+from perdure.model.memory import MEMORY
 from perdure.shapes.text import size
 
 __all__ = ["Collected", "SpaceShape", "gc"]
@@ -35,6 +36,12 @@ _TIMELINES_KEPT = (
 )
 
 
+_WORDS_IN_THREADS = (
+    "Threads that wrote an item of a memory, or whose models were shown it, keep its words: "
+    "`perdure memory forget ITEM --owner WHO --erase` names them."
+)
+
+
 class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     """What goes of one space."""
 
@@ -43,7 +50,8 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     objects: int  # that go
     whole: bool  # they are all that the space has
-    bytes: int  # of these objects; after it is done: that were set free
+    bytes: int  # that these objects hold, before compression
+    freed: int | None  # bytes that were set free at rest; null: nothing was changed
     thread: str | None  # the id of a thread that goes, or would go, because of its age
     left_alone: str | None  # why nothing goes, or less than planned
 
@@ -58,6 +66,7 @@ class Collected(Answer, frozen=True, kw_only=True):
     spaces: list[SpaceShape]
     objects: int
     bytes: int
+    freed: int | None
 
     def show(self, screen: Screen) -> None:
         """Print a table and the sum."""
@@ -82,11 +91,15 @@ class Collected(Answer, frozen=True, kw_only=True):
             return
         screen.table(_COLUMNS, shown)
         total = f"{count(self.objects, 'object')}, {size(self.bytes)}"
-        if self.applied:
+        if self.freed is not None:
             told = f"Forgot {total}. Digests and the chain of commits still verify."
             screen.wrap(told, indent=2, label=("✓ ", "good"))
+            at_rest = f"As stored, compressed, that was {size(self.freed)}, which new writes will use."
+            screen.wrap((at_rest, "quiet"))
         else:
             screen.wrap(f"Would forget {total}. Nothing was changed; --apply does it.")
+        if any(each.name.startswith(MEMORY) for each in self.spaces):
+            screen.wrap((_WORDS_IN_THREADS, "quiet"))
 
 
 _Undone: TypeAlias = Annotated[
@@ -208,6 +221,7 @@ def _planned(plan: RetentionPlan, names: Mapping[str, str]) -> Collected:
         spaces=[_space(each, names[each.space]) for each in plan.spaces],
         objects=plan.count,
         bytes=plan.bytes,
+        freed=None,
     )
 
 
@@ -221,7 +235,8 @@ def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[st
             why=why[each.space],
             objects=each.count,
             whole=each.dropped,
-            bytes=each.freed,
+            bytes=each.bytes,
+            freed=each.freed,
             thread=threads[each.space],
             left_alone=each.left_alone,
         )
@@ -234,7 +249,8 @@ def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[st
         owners=list(plan.policy.owners),
         spaces=spaces,
         objects=sum(each.count for each in done),
-        bytes=sum(each.freed for each in done),
+        bytes=sum(each.bytes for each in done),
+        freed=sum(each.freed for each in done),
     )
 
 
@@ -246,6 +262,7 @@ def _space(plan: SpacePlan, name: str) -> SpaceShape:
         objects=plan.count,
         whole=plan.dropped,
         bytes=plan.bytes,
+        freed=None,
         thread=plan.thread,
         left_alone=plan.left_alone,
     )

@@ -22,7 +22,7 @@ __all__ = ["SqlAnswer", "ViewShape", "Views", "sql"]
 
 _Value: TypeAlias = str | int | float | None
 
-_CELL_LENGTH = 80
+_CELL_LENGTH, _BLOCK_LENGTH = 80, 1_000  # characters of a value in a table, and in a block
 _VIEWS = """
 SELECT v.name, group_concat(c.name, ', ') FROM sqlite_schema v JOIN pragma_table_info(v.name) c
 WHERE v.type = 'view' GROUP BY v.name ORDER BY v.name
@@ -43,10 +43,15 @@ class SqlAnswer(Answer, frozen=True, kw_only=True):
     more: bool  # whether there are others beyond the limit
 
     def show(self, screen: Screen) -> None:
-        """Print a table."""
-        if self.rows:
-            columns = [Column(name, gives_way=True) for name in self.columns]
-            screen.table(columns, [[_cell(value) for value in row] for row in self.rows])
+        """Print a table, or where it is wider than the screen each row as a block."""
+        columns = [Column(name, gives_way=True) for name in self.columns]
+        cells = [[_cell(value, _CELL_LENGTH) for value in row] for row in self.rows]
+        if self.rows and screen.fits(columns, cells):
+            screen.table(columns, cells)
+        elif self.rows:
+            screen.records(
+                self.columns, [[_cell(value, _BLOCK_LENGTH) for value in row] for row in self.rows]
+            )
         rows = count(len(self.rows), "row")
         screen.say((f"The first {rows}; --limit 0 shows all." if self.more else f"{rows}.", "quiet"))
 
@@ -108,5 +113,5 @@ def _value(value: object) -> _Value:
     return value if isinstance(value, str | int | float) else None
 
 
-def _cell(value: _Value) -> Cell:
-    return ("null", "quiet") if value is None else shortened(str(value), _CELL_LENGTH)
+def _cell(value: _Value, most: int) -> Cell:
+    return ("null", "quiet") if value is None else shortened(str(value), most)

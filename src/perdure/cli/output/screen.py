@@ -5,7 +5,7 @@ Where there is no terminal nothing is shortened or wrapped.  A table fits the wi
 columns of words are cut between words, long ids are shown by their ends, columns that matter less are left out, and at
 last the widest columns are cut anywhere.  An id that Perdure made is always shown by its end, which every command
 accepts in place of the whole (`perdure.model.names.short_ids`).  A column that must be read whole goes on over further
-lines instead of being cut.
+lines instead of being cut.  Rows whose columns are not ours to weigh are shown as blocks (`records`) if they do not fit.
 """
 
 from __future__ import annotations
@@ -209,8 +209,9 @@ class Screen:
         before.pad_right(indent - len(before))
         text = _assembled(parts)
         for line in _between_words(text, width) if whole_words else text.wrap(self._console, width):
-            line.rstrip()
-            self._console.print(before + line, soft_wrap=True)
+            shown = before + line
+            shown.rstrip()
+            self._console.print(shown, soft_wrap=True)
             before = Text(" " * indent)
 
     def sentence(self, *parts: Part) -> None:
@@ -244,6 +245,22 @@ class Screen:
         for line in table.lines(self._console):
             self._console.print(Text(" " * indent) + line, soft_wrap=True)
 
+    def fits(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> bool:
+        """True if a table shows every cell whole."""
+        return _Table(list(columns), [[_cell(cell) for cell in row] for row in rows]).fits(
+            self._console.width
+        )
+
+    def records(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
+        """Print the cells of each row below each other, with the names of their columns; words are wrapped."""
+        names = [inline(each) for each in columns]
+        longest = min(max(map(cell_len, names), default=0), _WORDS_MIN) + _GAP
+        for number, row in enumerate(rows, 1):
+            self.say((f"row {number}", "title"))
+            for name, cell in zip(names, row, strict=True):
+                label = (f"  {name}{' ' * (longest - cell_len(name))}", "quiet")
+                self.wrap(cell, indent=longest + 2, label=label)
+
 
 class _Table:
     """The cells of a table, which are made to fit a width."""
@@ -273,6 +290,10 @@ class _Table:
         others = [index for index, column in enumerate(self._columns) if not (column.right or column.is_id)]
         self._narrow(others, [1] * len(least), width)
         self._narrow(range(len(least)), [1] * len(least), width)
+
+    def fits(self, width: int) -> bool:
+        """True if it is at most that wide as it is."""
+        return self._excess(self._widths, width) <= 0
 
     def lines(self, on: Console) -> Iterable[Text]:
         """Yield the heading and the rows; a row has as many lines as its longest cell that wraps."""

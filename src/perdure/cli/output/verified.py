@@ -53,8 +53,8 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
             faults = count(len(self.faults) + self.unnamed, "fault")
             screen.wrap(("✗ ", "bad"), f"{self.store} has {faults} in {looked}.")
             screen.wrap(
-                "Restore a backup from before the damage (perdure restore), or copy the threads that are sound to a new "
-                "store (perdure copy … --thread ID). `perdure threads log` shows what is left of a damaged one."
+                "Restore a backup from before the damage (perdure restore), or copy what is sound to a new "
+                "store (perdure copy … --sound). `perdure threads log` shows what is left of a damaged thread."
             )
         if self.partial:
             spaces = count(self.partial, "space")
@@ -62,6 +62,9 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
         if self.written:
             spaces = count(self.written, "space")
             screen.say((f"{spaces} changed during the check; the next one reads what was written.", "quiet"))
+        if self.forgotten:
+            gone = count(self.forgotten, "object")
+            screen.say((f"{gone} forgotten under a policy: only digests are left to check.", "quiet"))
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.engines.loops import spaces
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Forgotten, NotFound
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
@@ -44,7 +45,7 @@ from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.memory import MEMORY
+from perdure.model.memory import MEMORY, item_prefix
 
 __all__ = [
     "plan",
@@ -102,6 +103,7 @@ def removable(
     replaced = _superseded_since(space, policy, now, elsewhere)
     if not uploads and not retired and replaced is None and not any(each.may_go for each in left):
         return
+    concerns = partial(_concerns, space, policy)
     living = Living(space, has_states=replaced is None)
     ended = EndedWork() if replaced is None else elsewhere.ended_work(space, replaced)
     for patch in ended.patches:
@@ -109,8 +111,10 @@ def removable(
     for digest in roots(space, policy, now, retired, ended.patches):
         living.mention(digest)
     for each in (*left, *(AbandonedCommit(commit, True) for commit in retired.values())):
+        if policy.items and not any(map(concerns, unliving(space, each.commit, living))):
+            living.commit(each.commit)
         for step in unliving(space, each.commit, living):
-            if not each.may_go or _is_read(step, elsewhere):
+            if not each.may_go or (not policy.items and _is_read(step, elsewhere)):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
@@ -118,11 +122,23 @@ def removable(
     for commit in retired.values():
         doomed.commit(commit, retired=True)
     for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):
-        doomed.state(step)
+        if concerns(step):
+            doomed.state(step)
     for cell in uploads:
         doomed.chunks(upload_of(cell).chunks)
     doomed.save()
     yield from doomed.objects() if doomed else ()
+
+
+def _concerns(space: Space, policy: RetentionPolicy, step: Step) -> bool:
+    """True if a policy is about the state of a commit: about every state, or this one has one of its items."""
+    if not policy.items:
+        return True
+    try:
+        tree = space.tree(step.commit.root)
+        return any(True for item in policy.items for _ in tree.entries(item_prefix(item)))
+    except Forgotten:
+        return False
 
 
 def _superseded_since(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> int | None:
@@ -184,16 +200,18 @@ def plan(
     policy: RetentionPolicy,
     now: int,
     *,
+    among: Container[str] | None = None,
     open_lines: OpenLines = _no_open_lines,
     ended_work: FindEndedWork = _no_ended_work,
 ) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
 
-    `open_lines` names the timelines that stay because of open work, `ended_work` what ended runs still need;
+    `among` are the spaces to look at; None: all.  `open_lines` names the timelines that stay because of open work, `ended_work` what ended runs still need;
     `perdure.store.upkeep.retention` knows both, and also plans what becomes of whole threads.
     """
     elsewhere = ForeignReads(engine, policy, now, open_lines, ended_work)
-    planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in spaces(engine))
+    names = (name for name in spaces(engine) if among is None or name in among)
+    planned = (_plan_space(space_of(engine, name), policy, now, elsewhere) for name in names)
     return RetentionPlan(policy=policy, now=now, spaces=tuple(each for each in planned if each is not None))
 
 
@@ -281,45 +299,47 @@ def _drop(space: Space, policy: RetentionPolicy) -> SpaceRemoval:
             space=space.name, left_alone=planned.left_alone if planned else "the thread was not removed"
         )
     freed = space.engine.drop(space.name, why="the thread was removed")
-    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, bytes=planned.bytes, dropped=True, freed=freed)
 
 
 def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> SpaceRemoval:
     """Remove what may be removed of one space, marking it again if another process writes to it."""
-    count = freed = 0
+    done = SpaceRemoval(space=space.name)
     for _ in range(_MARKINGS_MAX):
         try:
             expire_uploads(space, policy, now)
             standing = space.engine.standing(space.name)
-            for batch in _batches(found for _, found in removable(space, policy, now, elsewhere)):
-                freed += space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
-                count += len(batch)
+            for batch, size in _batches(found for _, found in removable(space, policy, now, elsewhere)):
+                freed = space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
+                done = msgspec.structs.replace(
+                    done, count=done.count + len(batch), bytes=done.bytes + size, freed=done.freed + freed
+                )
             forget_uploads(space, policy, now)
         except Conflict:
             continue  # a write since the marking may need any of it
         except (Corrupt, NotFound) as error:
-            why = f"what must stay is unknown: {error}"
-            return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
-        return SpaceRemoval(space=space.name, count=count, freed=freed)
-    why = "other writers changed it during each attempt"
-    return SpaceRemoval(space=space.name, count=count, freed=freed, left_alone=why)
+            return msgspec.structs.replace(done, left_alone=f"what must stay is unknown: {error}")
+        return done
+    return msgspec.structs.replace(done, left_alone="other writers changed it during each attempt")
 
 
-def _batches(objects: Iterable[Object]) -> Iterator[list[Digest]]:
-    """Yield the digests to remove, in batches that block other writers only for a short time."""
+def _batches(objects: Iterable[Object]) -> Iterator[tuple[list[Digest], int]]:
+    """Yield the digests to remove and their bytes, in batches that block other writers only for a short time."""
     batch: list[Digest] = []
     size = 0
     for found in objects:
         batch.append(found.digest)
         size += len(found.body)
         if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
-            yield batch
+            yield batch, size
             batch, size = [], 0
     if batch:
-        yield batch
+        yield batch, size
 
 
 def _why(policy: RetentionPolicy) -> str:
+    if policy.items:
+        return "an item that it holds was erased from memory"
     days = {
         "undone": policy.undone_after_days,
         "staged": policy.staged_after_days,

@@ -28,6 +28,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[
         str, ...
     ] = ()  # only threads and memories of these owners; empty: of every owner, and of none
+    items: tuple[
+        str, ...
+    ] = ()  # only states of their memories that have one of these items, and no thread; empty: every state
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for removed threads of some agents or owners: the store no longer knows whose they were."""
@@ -41,8 +44,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """True if it is about the threads of some agents or owners only."""
-        return bool(self.agents or self.owners)
+        """True if it is about the threads of some agents or owners only, or about some items."""
+        return bool(self.agents or self.owners or self.items)
 
     def is_about(self, agent: str, owner: str | None) -> bool:
         """True if it is about the threads of that agent and that owner; None: a thread without an owner."""
@@ -96,7 +99,7 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """How many bytes they hold; what that frees at rest depends on the engine."""
+        """How many bytes they hold, before compression; what that frees at rest depends on the engine."""
         return sum(lot.bytes for lot in self.lots)
 
 
@@ -114,7 +117,7 @@ class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """How many bytes they hold."""
+        """How many bytes they hold, before compression."""
         return sum(space.bytes for space in self.spaces)
 
 
@@ -123,6 +126,9 @@ class SpaceRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
     space: str
     count: int = 0  # objects forgotten
-    freed: int = 0  # bytes
+    bytes: int = 0  # that they held, as a plan counts them: before compression
+    freed: int = (
+        0  # bytes set free at rest, which is less where objects are stored compressed or as differences
+    )
     dropped: bool = False
     left_alone: str | None = None  # why less was removed than planned

@@ -60,6 +60,7 @@ __all__ = [
     "OpenLines",
     "EndedWork",
     "FindEndedWork",
+    "every_step",
     "left_behind",
     "retired_heads",
     "roots",
@@ -212,18 +213,18 @@ def superseded(
     ]
     kept, parents = Digests(), Digests()
     kept.update(heads)
-    for step in _every_step(space, heads):
+    for step in every_step(space, heads):
         can_go_on = step.commit.run is not None and step.commit.run in failed
         kept.update((step.digest,) if can_go_on else ())
         for parent in step.commit.parents:
             if can_go_on or step.commit.at >= since or not parents.add(parent):
                 kept.add(parent)
-    for step in _every_step(space, heads):
+    for step in every_step(space, heads):
         if step.commit.at < since and step.digest not in kept:
             yield step
 
 
-def _every_step(space: Space, heads: Iterable[Digest]) -> Iterator[Step]:
+def every_step(space: Space, heads: Iterable[Digest]) -> Iterator[Step]:
     """Yield the commits of all these lines, each once."""
     seen, left = Digests(), list(heads)
     while left:

@@ -183,7 +183,9 @@ class ObjectChecker:
 
     def take(self, page: Sequence[Fact]) -> None:
         """Check one page."""
-        self._findings.count_all(Counter([fact.kind for fact in page]))
+        present = [fact.kind for fact in page if fact.object is not None or fact.fault is not None]
+        self._findings.count_all(Counter(present))
+        self._findings.forgotten += len(page) - len(present)
         if len(self._known) > _KNOWN_MAX:
             self._known, self._before = set(), self._known
         self._known.update([fact.digest for fact in page if fact.digest is not None and fact.fault is None])

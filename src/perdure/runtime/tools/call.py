@@ -372,7 +372,7 @@ class CallMemory:
     ) -> str:
         """Remember `text` for the thread's owner and return its id.  It is visible when the call's round is committed.
 
-        It replaces an item that has the same `id`.  `trust` is the source of it.
+        It replaces an item of the same `id`; None: one that says the same, if any.  `trust` is the source of it.
         """
         memory = self._open()
         if str(trust) == "system":
@@ -385,8 +385,9 @@ class CallMemory:
         item = MemoryItem(
             text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
         )
-        item_id = memory.space.ids() if id is None else check_item_id(id)
-        self._write(MemoryChange(id=item_id, item=check_item(item)))
+        visibility = Visibility(memory, None, self._line)
+        item_id = visibility.id_for(check_item(item), self._written) if id is None else check_item_id(id)
+        self._write(MemoryChange(id=item_id, item=item))
         return item_id
 
     def search(
@@ -423,9 +424,8 @@ class CallMemory:
 
     def finish(self) -> Remembering | None:
         """Return what the call did to memory; None if that is nothing."""
-        if not self._written and self._root is None:
-            return None
-        return Remembering(written=tuple(self._written.values()), root=self._root)
+        found = Remembering(written=tuple(self._written.values()), root=self._root)
+        return None if found == Remembering() else found
 
     def _write(self, written: MemoryChange) -> None:
         self._written.pop(written.id, None)

@@ -26,6 +26,7 @@ import msgspec
 
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
+from perdure.engines.replays import has_all
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.space import AGENTS, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
@@ -39,11 +40,11 @@ from perdure.store.copy import (
     CopyProgress,
     CopyReport,
     copy,
-    has_all,
     label_or_name,
     onto_itself,
     origin_of,
 )
+from perdure.store.upkeep.selection import Selection
 
 __all__ = ["RestoreReport", "restore"]
 
@@ -92,7 +93,15 @@ def restore(
             _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
         into, new = _open_new(source, target, path)
         try:
-            done = copy(source, into, address=backup, kind="restore", clock=clock, progress=progress)
+            done = copy(
+                source,
+                into,
+                address=backup,
+                selection=Selection(),
+                kind="restore",
+                clock=clock,
+                progress=progress,
+            )
         finally:
             into.close()
         moved = [] if path is None else _put_in_place(source, new, path, backup, replace=replace)

@@ -10,37 +10,44 @@ looked at; then its space is dropped.  If something else was written in between,
 dropped and the removal says so.
 
 What goes inside a space is planned by `perdure.history.retention`.
+
+`erase` is retention of one item of a memory, whatever its age.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from urllib.parse import quote
 
 import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Engine, Fence, Move, Write
-from perdure.errors import Conflict, Corrupt, Invalid, NotFound
-from perdure.history import retention, timelines
+from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound
+from perdure.history import retention, stored_objects, timelines
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
 from perdure.history.retention.planner import space_of, whole_space
-from perdure.history.retention.reachability import EndedWork
+from perdure.history.retention.reachability import EndedWork, every_step
 from perdure.history.space import ALIVE, STORE, Space
 from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.ledger import calls, held, tickets
+from perdure.memory import OwnerMemory, write
 from perdure.model import canonical
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of
-from perdure.model.head import MAIN
-from perdure.model.memory import MEMORY
+from perdure.model.head import MAIN, Head
+from perdure.model.memory import MEMORY, decode_version, item_prefix
 from perdure.model.names import SERVER_THREAD
+from perdure.model.patch import Put
 from perdure.model.run import ENDED, LEASE, QUEUE, QUEUES, RunRecord
 from perdure.runtime.session import records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.run_fence import UNSETTLED
 
-__all__ = ["carry_out", "ended_work", "open_lines", "plan"]
+__all__ = ["Erasure", "carry_out", "ended_work", "erase", "open_lines", "plan"]
 
 
 def open_lines(space: Space) -> Mapping[str, str]:
@@ -82,15 +89,13 @@ def ended_work(space: Space, since: int) -> EndedWork:
 
 def plan(engine: Engine, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed."""
-    found = retention.plan(engine, policy, now, open_lines=open_lines, ended_work=ended_work)
+    about: set[str] | None = None
     if policy.is_limited:
-        about = {record.space for _, record in _threads(engine, policy)}
+        about = set() if policy.items else {record.space for _, record in _threads(engine, policy)}
         about |= set() if policy.agents else {MEMORY + owner for owner in policy.owners}
-        found = msgspec.structs.replace(
-            found, spaces=tuple(each for each in found.spaces if each.space in about)
-        )
+    found = retention.plan(engine, policy, now, among=about, open_lines=open_lines, ended_work=ended_work)
     since = policy.threads_since(now)
-    if since is None:
+    if since is None or policy.items:
         return found
     idle = {each.space: each for each in _idle_threads(engine, policy, since)}
     others = [each for each in found.spaces if each.space not in idle or idle[each.space].left_alone]
@@ -121,6 +126,69 @@ def carry_out(
             engine, rest, ids=ids, cache=cache, open_lines=open_lines, ended_work=ended_work
         ),
     )
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an item of memory that was erased."""
+
+    head: Head  # of the memory
+    count: int  # objects that the memory has forgotten
+    freed: int  # bytes
+    threads: tuple[str, ...]  # threads of the owner that hold its words too, by id
+    left_alone: str | None  # why the memory has kept some of it
+
+
+def erase(memory: OwnerMemory, id: str) -> Erasure | None:
+    """Forget an item with every state of the memory that had it; None: neither the memory nor a thread knows it.
+
+    States without the item stay, and so does every other item as it is now.  An erasure that was interrupted is
+    finished by another one.
+    """
+    space, engine = memory.space, memory.space.engine
+    texts, is_known = _past_of(space, id)
+    threads = tuple(_holding(engine, memory.owner, id, texts))
+    if not is_known and not threads:
+        return None
+    head = write.write(space, id, None, reason="memory.erase").head
+    policy = RetentionPolicy(
+        undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
+    )
+    done = carry_out(engine, plan(engine, policy, space.clock() + 1), ids=space.ids, cache=space.cache)
+    memory.forget_copies()
+    return Erasure(
+        head=head,
+        count=sum(each.count for each in done),
+        freed=sum(each.freed for each in done),
+        threads=threads,
+        left_alone=next((each.left_alone for each in done if each.left_alone), None),
+    )
+
+
+def _past_of(space: Space, id: str) -> tuple[set[str], bool]:
+    """Return every text that an item ever had, undone ones included, and whether the memory's history names it."""
+    moves = loops.moves(space.engine, space.name, MAIN)
+    tips = {tip: None for move in moves for tip in (move.to, move.from_) if tip is not None}
+    texts: set[str] = set()
+    is_known = False
+    for step in every_step(space, tips):
+        for op in step.changeset.patch.ops:
+            if isinstance(op, Put) and op.path.startswith(item_prefix(id)):
+                is_known = True
+                with suppress(Forgotten):
+                    item = decode_version(space.body(op.value)).item
+                    texts |= {item.text} if item else set()
+    return texts, is_known
+
+
+def _holding(engine: Engine, owner: str, id: str, texts: set[str]) -> Iterator[str]:
+    """Yield the threads of an owner in which one of these texts is, or a reference to the item that a model was shown."""
+    reference = re.escape(f"/{quote(owner, safe='')}/{id}@".encode())
+    words = [re.escape(canonical.encode(text)[1:-1]) for text in sorted(texts)]
+    pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *words]))
+    for thread, record in _threads(engine, RetentionPolicy(owners=(owner,))):
+        facts = (fact for page in stored_objects.pages(engine, record.space) for fact in page)
+        if any(fact.object is not None and pattern.search(fact.object.body) for fact in facts):
+            yield thread
 
 
 def _threads(engine: Engine, policy: RetentionPolicy) -> Iterator[tuple[str, directory.Record]]:
@@ -225,7 +293,7 @@ def _remove(engine: Engine, planned: SpacePlan, plan: RetentionPlan, ids: Callab
             kept, left_alone="it was written while it was removed; `--removed` drops it"
         )
     freed = engine.drop(space.name, why="the retention policy: nothing was written to the thread")
-    return SpaceRemoval(space=space.name, count=planned.count, dropped=True, freed=freed)
+    return SpaceRemoval(space=space.name, count=planned.count, bytes=planned.bytes, dropped=True, freed=freed)
 
 
 def _fences(space: Space) -> tuple[Fence, ...]:

@@ -14,6 +14,7 @@ from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
 from perdure.model.memory import ItemKind, Trust
 from perdure.shapes.store import MemoryShape
+from perdure.store.plumbing.handles import system_clock
 
 __all__ = ["MemoryAddAnswer", "add"]
 
@@ -22,9 +23,15 @@ class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
     """Something that is remembered now."""
 
     item: MemoryShape
+    known: bool  # there was an item already that says the same; no other one was added
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
+        if self.known:
+            screen.say(
+                f"{self.item.owner} has that {self.item.kind} item already: ", (self.item.id, "digest")
+            )
+            return
         screen.say(
             f"Remembered for {self.item.owner}, as a {self.item.kind} item: ", (self.item.id, "digest")
         )
@@ -53,8 +60,12 @@ def add(
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
-    """Add an item to the memory of an owner"""
+    """Add an item to the memory of an owner
+
+    Without --id nothing is added if there is an item of the same text, kind, scope and author, and neither ends.
+    """
     expires = None if keep is None else duration(keep)
     with writing(everywhere) as store:
+        began = system_clock()
         item = store.memory(owner).add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)
-        return MemoryAddAnswer(item=MemoryShape.of(item))
+        return MemoryAddAnswer(item=MemoryShape.of(item), known=item.at < began)

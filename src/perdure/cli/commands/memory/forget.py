@@ -11,10 +11,13 @@ from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
+from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
 from perdure.shapes.threads import HeadShape
 
 __all__ = ["Gone", "forget"]
+
+_SHOWN = 10
 
 
 class Gone(Answer, frozen=True, kw_only=True):
@@ -23,15 +26,36 @@ class Gone(Answer, frozen=True, kw_only=True):
     owner: str
     item: str
     head: HeadShape
+    erased: bool  # its past, too
+    objects: int  # that were erased
+    threads: list[str]  # that hold its words too; only known where it was erased
+    left_alone: str | None  # why some of its past is left
 
     def show(self, screen: Screen) -> None:
-        """Print one sentence, and how the past goes too."""
+        """Print one sentence, and how the rest goes too."""
+        if not self.erased:
+            screen.sentence(
+                f"Forgot {self.item} of {self.owner}; its past stays in the history: ",
+                digest(self.head.commit),
+            )
+            erase = ("memory", "forget", self.item, "--owner", self.owner, "--erase")
+            screen.suggest("Erase its words there too: ", *erase)
+            return
+        objects = count(self.objects, "object")
         screen.sentence(
-            f"Forgot {self.item} of {self.owner}; its past stays in the history: ", digest(self.head.commit)
+            f"Erased {self.item} of {self.owner} and its past in the memory, {objects}: ",
+            digest(self.head.commit),
         )
-        screen.suggest(
-            "Erase its words in the memory: ", "gc", "--superseded-older-than", "0d", "--owner", self.owner
-        )
+        if self.left_alone is not None:
+            screen.wrap(("! ", "warn"), f"Some of it is left: {self.left_alone}. Erase it again.")
+        if self.threads:
+            threads = count(len(self.threads), "thread")
+            screen.wrap(("! ", "warn"), f"Its words are also in {threads}, in what was said or shown.")
+            for thread in self.threads[:_SHOWN]:
+                screen.suggest("Remove it: ", "threads", "rm", thread)
+            if len(self.threads) > _SHOWN:
+                screen.say((f"… and {len(self.threads) - _SHOWN} more; --json names them.", "quiet"))
+            screen.suggest("Then erase what was removed: ", "gc", "--removed", "--apply")
 
 
 def forget(
@@ -39,10 +63,30 @@ def forget(
     /,
     *,
     owner: Owner,
+    erase: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Erase its words from the history of the memory too, for ever; also of an item that was forgotten",
+        ),
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Gone:
-    """Forget an item, no matter which author wrote it; its history stays"""
-    with writing(everywhere) as store:
-        with memory_with(store, owner, item) as (memory, whole):
-            head = memory.forget(whole)
-        return Gone(owner=owner, item=whole, head=HeadShape.of(head))
+    """Forget an item, no matter which author wrote it; its history stays unless it is erased
+
+    With --erase no undo brings it back, and moments of the memory that had it cannot be read any more. Threads that
+    hold its words too are named.
+    """
+    with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
+        erased = memory.erase(whole) if erase else None
+        head = memory.forget(whole) if erased is None else erased.head
+        return Gone(
+            owner=owner,
+            item=whole,
+            head=HeadShape.of(head),
+            erased=erase,
+            objects=erased.count if erased else 0,
+            threads=list(erased.threads) if erased else [],
+            left_alone=erased.left_alone if erased else None,
+        )

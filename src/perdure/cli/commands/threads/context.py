@@ -17,6 +17,7 @@ from perdure.cli.output.display import digest
 from perdure.cli.output.screen import Column, Part, Screen
 from perdure.context.plan import TIERS
 from perdure.model.head import MAIN
+from perdure.shapes.text import shortened
 from perdure.shapes.threads import ContextItem, ContextShape
 
 __all__ = ["Planned", "context"]
@@ -31,6 +32,8 @@ _COLUMNS = (
 _STYLES = {1: "blue", 2: "magenta", 3: "cyan", 4: "green", 5: "yellow", 6: "bright_black", 7: "red"}
 _SHORT = {1: "system", 2: "checkpoint", 3: "task", 4: "turns", 5: "memory", 6: "artifacts", 7: "older"}
 _BAR_MAX = 60
+_MEMORY = 5  # the tier
+_TEXT_SHOWN = 100
 
 
 class Planned(ContextShape, Answer, frozen=True, kw_only=True):
@@ -89,8 +92,16 @@ def _rows(items: Sequence[ContextItem]) -> Iterator[tuple[Part, ...]]:
         tier = f"{item.tier} {_SHORT[item.tier]}" if item.tier != before else ""
         tokens = f"{item.tokens:,}" if item.included or item.tokens else ""
         mark = ("in", "good") if item.included else ("out", "quiet")
-        yield (tier, _STYLES[item.tier]), item.what, tokens, mark, item.why
+        yield (tier, _STYLES[item.tier]), _what(item), tokens, mark, item.why
         before = item.tier
+
+
+def _what(item: ContextItem) -> str:
+    """Return what an item is: its words first if it is one of memory, whose id finds it again."""
+    if not item.text:
+        return item.what
+    text = shortened(item.text, _TEXT_SHOWN)
+    return f"{item.what}: {text}" if item.tier != _MEMORY else f"{text} ({item.what.rpartition('/')[2]})"
 
 
 def _bar(plan: Planned, width: int) -> Iterator[tuple[Part, ...]]:
