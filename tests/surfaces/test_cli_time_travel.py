@@ -310,6 +310,21 @@ def test_a_replay_lists_what_was_not_made(empty: Shell) -> None:
     assert sent == ["ann"]
 
 
+def test_a_repeated_replay_tells_old_inputs_from_new_ones(empty: Shell) -> None:
+    """It counts what it gave; where the order cannot be kept, the error says with which options it can."""
+    talk(empty.store)
+    words = ("threads", "replay", "books", "--onto", "again", "--code", CODE)
+    empty.ok(*words, "--since", "turn:2")
+
+    refused = empty(*words, "--json")
+    shown = empty.ok(*words, "--since", "turn:2").out
+
+    assert refused.error["code"] == "replay_out_of_order"
+    assert "--since turn:2" in refused.error["hint"]
+    assert shown.startswith("again has the input of main already; nothing was given")
+    assert "was there" in shown
+
+
 def test_a_failed_run_is_shown_in_the_log(empty: Shell) -> None:
     """The log, the list of turns and the graph say that the run failed, and why."""
     with perdure.open(empty.store) as store:

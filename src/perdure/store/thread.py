@@ -295,8 +295,10 @@ class Thread(Switching):
 
         Later means after the two timelines parted, or after the moment `since`.  `effect_max` is the strongest effect
         that calls may have in these runs; calls beyond it, and calls that would need an approval, are denied and
-        listed.  An interrupted replay goes on if it is asked for again.  It ends with the first run that fails.  With
-        `dry_run` nothing is run: the report has the inputs, and the calls beyond the bound that they led to here.
+        listed.  An interrupted replay goes on if it is asked for again: the report says of each input whether it was
+        there before.  It ends with the first run that fails.  With `dry_run` nothing is run: the report has the inputs,
+        and the calls beyond the bound that they led to here.  Raises `Conflict`, having run nothing, if an input would
+        come after a later one that is there, or was undone there.
         """
         env, turns = self._replaying(_named(onto), since)
         if dry_run:

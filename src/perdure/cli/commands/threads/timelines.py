@@ -31,7 +31,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
-from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import Conflict, Invalid, MergeConflict, NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
@@ -394,7 +394,8 @@ class ReplayedInputShape(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     id: str
     input: str
-    run: str | None  # null: it was not given
+    was_there: bool  # the timeline had it before this replay
+    run: str | None  # null: it was not given there, now or before
     status: str | None
     answer: str
     why: str | None
@@ -456,6 +457,7 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
                     turn=each.turn,
                     id=each.id,
                     input=each.text,
+                    was_there=each.was_there,
                     run=each.run,
                     status=each.status,
                     answer=each.answer,
@@ -484,21 +486,10 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print the inputs with their runs, and what was stopped."""
-        inputs = count(len(self.inputs), "input")
         if not self.inputs:
             screen.say((self.source, "line"), " has no input after ", (self.onto, "line"), " left it.")
             return
-        verb = "Would give" if self.dry_run else "Gave"
-        given_again = [each for each in self.inputs if each.run is not None]
-        many = inputs if self.dry_run or self.complete else f"{len(given_again)} of {inputs}"
-        screen.say(
-            f"{verb} {many} of ",
-            (self.source, "line"),
-            " to ",
-            (self.onto, "line"),
-            ", calls up to ",
-            self.effect_max,
-        )
+        screen.sentence(*self._what_was_given())
         screen.table(_REPLAY_COLUMNS, [self._row(each) for each in self.inputs])
         screen.gap()
         calls = count(len(self.stopped), "call")
@@ -513,10 +504,32 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
         if not self.dry_run:
             screen.suggest("Compare: ", "threads", "diff", self.thread, self.source, self.onto)
 
+    def _what_was_given(self) -> Iterator[Part]:
+        """Yield one sentence: how many inputs were given now, and how many were there before."""
+        there = sum(each.was_there for each in self.inputs)
+        now = [each for each in self.inputs if not each.was_there]
+        if not now:
+            yield from ((self.onto, "line"), f" has {_the_inputs(there)} of ", (self.source, "line"))
+            yield f" already; nothing {'would be' if self.dry_run else 'was'} given"
+            return
+        given_now = len(now) if self.dry_run else sum(each.run is not None for each in now)
+        part = "" if given_now == len(self.inputs) else f"{given_now} of "
+        yield f"{'Would give' if self.dry_run else 'Gave'} {part}{count(len(self.inputs), 'input')} of "
+        yield from ((self.source, "line"), " to ", (self.onto, "line"))
+        if there:
+            yield f", which has {count(there, 'other')} already"
+        yield f", calls up to {self.effect_max}"
+
     def _row(self, each: ReplayedInputShape) -> tuple[str | tuple[str, str], ...]:
         ended = state(each.status) if each.status else ("" if self.dry_run else ("not given", "quiet"))
+        if each.was_there and each.status in (None, "succeeded"):
+            ended = ("was there", "quiet")
         said = each.answer if each.status not in ("failed", "cancelled") else each.why or ""
         return str(each.turn), shortened(each.input, 200), shortened(said, 200), ended, each.run or ""
+
+
+def _the_inputs(inputs: int) -> str:
+    return "the input" if inputs == 1 else f"the {count(inputs, 'input')}"
 
 
 def _stopped_row(each: StoppedCallShape) -> tuple[str, ...]:
@@ -553,7 +566,8 @@ def replay(
 
     Each input is a run of its own on the fork. A call beyond --effect-max, or one that would need an
     approval, is denied and listed, so nothing is paid or sent twice. A replay that was interrupted goes on
-    where it was if the command is repeated. It ends with the first run that fails.
+    where it was if the command is repeated: inputs that the fork has are not given again. It ends with the first
+    run that fails, and it is refused if the inputs could not keep their order.
     """
     with writing(everywhere) as store, with_code(store, thread, code, timeline, needed=not dry_run) as found:
         moment = UNSET if since is None else given(found, since)
