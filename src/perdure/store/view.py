@@ -8,7 +8,7 @@ whole timeline and the whole ledger up to a position: made for comparing and aud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
@@ -18,6 +18,7 @@ from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
+from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.values import declared, typed
 from perdure.history.space import Space, TimelineContext, agent_after
 from perdure.history.tree import EMPTY, Entry, Tree
@@ -300,15 +301,15 @@ class View:
         other = commit if b is UNSET else revisions.resolve(self._space, head, b)
         return query.between(self._space, one, other, prefix=prefix)
 
-    def blame(self, path: str, *, at: Wanted = UNSET) -> Blame:
+    def blame(self, path: str, *, place: Sequence[str | int] = (), at: Wanted = UNSET) -> Blame:
         """Find the commit, run, message and backend that wrote the value at `path` at a moment, unset is now.
 
-        Raises `NotFound` if there is no value.
+        With a `place` inside the document, a list of keys and indexes, it is the commit that last changed what is
+        there.  Raises `NotFound` if there is no value.
         """
         head, commit = self._now()
-        return query.blame(
-            self._space, commit if at is UNSET else revisions.resolve(self._space, head, at), path
-        )
+        moment = commit if at is UNSET else revisions.resolve(self._space, head, at)
+        return query.blame(self._space, moment, path, check_place(place))
 
     def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
         """Find the first commit after `good` at which `predicate` is true; raises `Invalid` if there is none."""
