@@ -80,7 +80,7 @@ export interface Entry { path: string; form: string; media_type: string; size: n
 export interface StatePage { commit: string | null; prefix: string; paths: Entry[]; more: boolean; next?: string }
 export interface StateValue extends Value { path: string; commit: string | null }
 export interface Blame {
-  path: string; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
+  path: string; place: (string | number)[]; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
   run: string | null; backend: string | null; message: Message | null;
 }
 export interface ContextItem { tier: number; tier_name: string; what: string; tokens: number; included: boolean; why: string; refs: string[] }
