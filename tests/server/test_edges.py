@@ -261,3 +261,19 @@ def test_a_place_inside_a_document_is_blamed(client: Client, store: Store) -> No
 
     assert blamed == [heads[1].commit, heads[0].commit, heads[1].commit]
     assert client.get("/v1/threads/chat/blame?path=/d.json&place=b").status == 404
+
+
+def test_a_dry_run_of_a_merge_or_a_pick_writes_nothing(client: Client, store: Store) -> None:
+    """The answer has what would change, and the conflicts."""
+    thread = store.thread("chat")
+    fork = thread.fork("other")
+    picked = fork.put("/a.json", 1)
+    head = thread.put("/a.json", 2)
+
+    answers = [
+        client.post("/v1/threads/chat/merge?dry_run=true", {"name": "other"}).json,
+        client.post("/v1/threads/chat/cherry-pick?dry_run=true", {"commit": picked.commit}).json,
+    ]
+
+    assert [[each["path"] for each in answer["conflicts"]] for answer in answers] == [["/a.json"]] * 2
+    assert thread.head == head

@@ -279,6 +279,86 @@ def test_sides_are_checked(shell: Shell) -> None:
     assert [both.error["code"], alone.error["code"]] == ["options_conflict", "option_missing"]
 
 
+def heads(shell: Shell) -> object:
+    """Where all timelines are."""
+    return shell.ok("threads", "show", "shopping", "--json").json["timelines"]
+
+
+@pytest.mark.parametrize("side", ["--ours", "--theirs"])
+def test_a_dry_run_of_a_merge_shows_what_the_merge_does(shell: Shell, side: str) -> None:
+    """The same paths, and nothing is written."""
+    shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
+    shell.ok("state", "rm", "shopping", "/count.json", "--timeline", "what-if")
+    before = heads(shell)
+
+    planned = shell.ok("threads", "merge", "shopping", "what-if", side, "--dry-run", "--json").json
+
+    assert heads(shell) == before
+    done = shell.ok("threads", "merge", "shopping", "what-if", side, "--json").json
+    found = shell.ok("threads", "diff", "shopping", "HEAD~1", "HEAD", "--json").json["state"]
+    assert [(each["path"], each["what"]) for each in planned["changed"]] == [
+        (each["path"], each["what"]) for each in found
+    ]
+    assert (planned["dry_run"], planned["commit"], planned["paths"]) == (True, None, done["paths"])
+
+
+def test_a_dry_run_of_a_merge_names_the_conflicts(shell: Shell) -> None:
+    """Beside what would change; its exit code is that of the merge."""
+    shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
+    words = ("threads", "merge", "shopping", "what-if")
+
+    shown, planned = shell(*words, "--dry-run"), shell(*words, "--dry-run", "--json").json
+
+    assert shown.code == shell(*words).code == 4
+    assert shown.out.startswith(
+        "Merging what-if into main would change 1 path\n  + /own.json\n✗ 1 path in conflict"
+    )
+    assert [each["path"] for each in planned["conflicts"]] == ["/todos.json"]
+
+
+def test_a_dry_run_picks_each_turn_on_top_of_those_before_it(shell: Shell) -> None:
+    """The second turn is no conflict with what the first would leave, also where a rule joins; then it is picked so."""
+    counting = Agent("clerk", state=[perdure.state("/count.json", merge="counter")])
+    with perdure.open(shell.store) as store:
+        thread = store.thread("shopping-2", agent=counting)
+        thread.put("/count.json", 0)
+        fork = thread.fork("fork")
+        fork.put("/count.json", 9)
+        for number in (1, 2):
+            with thread.change("add") as change:
+                change.say("user", f"Add {number}.")
+                change.increment("/count.json")
+                change.put("/last.json", number)
+        head = fork.head
+    words = ("threads", "cherry-pick", "shopping-2", "1..2", "--onto", "fork", "--json")
+
+    planned = [json.loads(line) for line in shell.ok(*words, "--dry-run").out.splitlines()]
+
+    assert [[each["what"] for each in one["changed"]] for one in planned] == [
+        ["changed", "added"],
+        ["changed"] * 2,
+    ]
+    with perdure.open(shell.store) as store:
+        assert store.thread("shopping-2").on("fork").head == head
+    done = [json.loads(line) for line in shell.ok(*words).out.splitlines()]
+    assert [each["paths"] for each in planned] == [each["paths"] for each in done]
+    counted = shell.ok("state", "get", "shopping-2", "/count.json", "--timeline", "fork", "--json").json[
+        "value"
+    ]
+    assert counted == 11
+
+
+def test_a_dry_run_of_picks_ends_with_the_first_conflict(shell: Shell) -> None:
+    """What comes after it would not be picked."""
+    _say(shell, "jam")
+    before = heads(shell)
+
+    ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if", "--dry-run", "--json")
+
+    assert [json.loads(line)["conflicts"] != [] for line in ended.out.splitlines()] == [True]
+    assert (ended.code, heads(shell)) == (4, before)
+
+
 def test_undo_goes_back_to_a_moment(shell: Shell) -> None:
     """The command has the name of the argument in Python."""
     shell.ok("threads", "undo", "shopping", "--to", "turn:1")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.model import message as messages
-from perdure.shapes.conversation import LossShape, MessageShape, input_at, losses_of
+from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
@@ -34,6 +34,7 @@ __all__ = [
     "ComparedState",
     "ComparedValue",
     "Comparison",
+    "ConflictShape",
     "ContextItem",
     "ContextShape",
     "ForkShape",
@@ -269,8 +270,15 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
         )
 
 
+class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One path that both timelines changed, and how."""
+
+    path: str
+    why: str
+
+
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a merge."""
+    """The result of a merge, or with `dry_run` what it would be."""
 
     thread: str
     source: str
@@ -278,9 +286,12 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None  # null: there was nothing to take in, and nothing was written
     base: str | None  # where the lines parted
     paths: int  # how many changed
+    dry_run: bool
+    changed: list[PathShape]  # of a dry run
+    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
 
     @classmethod
-    def of(cls, thread: Thread, source: str, taken: Taken) -> Self:
+    def of(cls, thread: Thread, source: str, taken: Taken, *, dry_run: bool = False) -> Self:
         """Return the merge as programs read it."""
         return cls(
             thread=thread.id,
@@ -289,20 +300,26 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             commit=taken.commit,
             base=taken.base,
             paths=taken.paths,
+            dry_run=dry_run,
+            changed=_would_change(taken),
+            conflicts=_would_conflict(taken),
         )
 
 
 class PickShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, or one commit, whose changes were applied."""
+    """One turn, or one commit, whose changes were applied, or with `dry_run` would be."""
 
     thread: str
     picked: str
     head: HeadShape
     commit: str | None  # null: there was nothing to take in, and nothing was written
     paths: int
+    dry_run: bool
+    changed: list[PathShape]  # of a dry run
+    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
 
     @classmethod
-    def of(cls, thread: Thread, picked: str, taken: Taken) -> Self:
+    def of(cls, thread: Thread, picked: str, taken: Taken, *, dry_run: bool = False) -> Self:
         """Return the change that was picked as programs read it."""
         return cls(
             thread=thread.id,
@@ -310,7 +327,18 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             head=HeadShape.of(taken.head),
             commit=taken.commit,
             paths=taken.paths,
+            dry_run=dry_run,
+            changed=_would_change(taken),
+            conflicts=_would_conflict(taken),
         )
+
+
+def _would_change(taken: Taken) -> list[PathShape]:
+    return [PathShape(path=each.path, what=each.what) for each in taken.changes]
+
+
+def _would_conflict(taken: Taken) -> list[ConflictShape]:
+    return [ConflictShape(path=each.path, why=each.why) for each in taken.conflicts]
 
 
 def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:

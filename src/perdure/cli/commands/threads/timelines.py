@@ -23,12 +23,13 @@ from cyclopts import Parameter
 from msgspec import UNSET
 
 from perdure.cli.commands.threads.moves import MoveAnswer
+from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import given, resolve
-from perdure.cli.input.stores import writing
+from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest
+from perdure.cli.output.display import digest, show_changed
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Part, Screen
@@ -220,12 +221,34 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
     return prefer or None
 
 
+def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> None:
+    """Print what a dry run found: the paths that would change, and those in conflict."""
+    many = count(len(planned.changed), "path") if planned.changed else "nothing"
+    screen.sentence(act, (planned.head.timeline, "line"), f" would change {many}")
+    show_changed(screen, planned.changed, whole=True)
+    if planned.conflicts:
+        paths = count(len(planned.conflicts), "path")
+        screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
+        screen.table(_CONFLICT_COLUMNS, [(each.path, each.why) for each in planned.conflicts], indent=2)
+
+
+_CONFLICT_COLUMNS = (Column("path", "name"), Column("why", gives_way=True, wraps=True))
+
+
 class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
     """The result of a merge."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return that of a conflict, if a dry run found one."""
+        return CODES[Conflict] if self.conflicts else 0
+
     def show(self, screen: Screen) -> None:
-        """Print one sentence."""
+        """Print one sentence, or what a dry run found."""
         target = self.head.timeline
+        if self.dry_run and (self.changed or self.conflicts):
+            _show_planned(screen, f"Merging {self.source} into ", self)
+            return
         if self.commit is None:
             screen.say((self.source, "line"), f" has no change that {target} lacks; nothing was written.")
             return
@@ -247,6 +270,7 @@ def merge(
     ours: Ours = False,
     theirs: Theirs = False,
     path: OnlyPaths = None,
+    dry_run: DryRun = False,
     timeline: Timeline = MAIN,
     reason: Reason = None,
     op_id: OpId = None,
@@ -258,19 +282,28 @@ def merge(
     Others are merged by the rule that the agent declares for them, or they are a conflict: the error
     names each, and nothing is written. --ours keeps the value of this timeline where there is a conflict,
     --theirs takes that of the other, and --path says it for one path: --ours --path /notes=theirs.
+    --dry-run shows the paths that would change and those in conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
-    with writing(everywhere) as store:
+    with (reading if dry_run else writing)(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, op_id=op_id)
-        return MergedLine.of(found, name, outcome)
+        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, dry_run=dry_run, op_id=op_id)
+        return MergedLine.of(found, name, outcome, dry_run=dry_run)
 
 
 class PickedTurn(PickShape, Answer, frozen=True, kw_only=True):
     """One turn, or commit, whose change of state was applied to another timeline."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return that of a conflict, if a dry run found one."""
+        return CODES[Conflict] if self.conflicts else 0
+
     def show(self, screen: Screen) -> None:
-        """Print one sentence."""
+        """Print one sentence, or what a dry run found."""
+        if self.dry_run and (self.changed or self.conflicts):
+            _show_planned(screen, f"Picking {self.picked} onto ", self)
+            return
         if self.commit is None:
             screen.say(f"{self.picked} changed nothing that ", (self.head.timeline, "line"), " lacks.")
             return
@@ -300,6 +333,7 @@ def cherry_pick(
     ours: Ours = False,
     theirs: Theirs = False,
     path: OnlyPaths = None,
+    dry_run: DryRun = False,
     timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline that has the turns")] = MAIN,
     reason: Reason = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -309,13 +343,19 @@ def cherry_pick(
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
     which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
     those before it stay, and the error says how to go on.
-    --ours and --theirs settle conflicts as in merge.
+    --ours and --theirs settle conflicts as in merge. --dry-run shows what each turn would change on top of those
+    before it, up to the first conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
-    with writing(everywhere) as store:
+    with (reading if dry_run else writing)(everywhere) as store:
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         done: list[str] = []
         found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
+        if dry_run:
+            planned = target._would_pick([picked for _, _, picked in found], prefer)  # pyright: ignore[reportPrivateUsage]
+            for (_, name, _), taken in zip(found, planned, strict=False):  # it ends with the first conflict
+                yield PickedTurn.of(source, name, taken, dry_run=True)
+            return
         for at, name, picked in found:
             said = reason or picking(picked if isinstance(picked, Turn) else name)
             try:
