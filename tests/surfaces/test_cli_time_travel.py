@@ -366,6 +366,29 @@ def test_undo_goes_back_to_a_moment(shell: Shell) -> None:
     assert shell.ok("state", "get", "shopping", "/todos.json", "--json").json["value"] == ["milk"]
 
 
+def test_an_undo_after_a_promotion_says_how_to_get_the_old_main_back(shell: Shell) -> None:
+    """It goes over a turn, as ever; the command that it names brings the old main back, and then there is nothing to say."""
+    old = shell.ok("threads", "show", "shopping", "--json").json["commit"]
+    shell.ok("threads", "promote", "shopping", "what-if")
+
+    told = shell.ok("threads", "undo", "shopping").out
+    again = shell.ok("threads", "undo", "shopping", "--json").json
+
+    assert "It went over a turn of the promoted timeline, which is still main." in told
+    assert "Back to the old main: perdure threads undo shopping --to version:4" in told
+    assert again["old_main"] == "version:4"
+    back = shell.ok("threads", "undo", "shopping", "--to", "version:4", "--json").json
+    assert (back["head"]["commit"], back["old_main"]) == (old, None)
+
+
+def test_an_undo_after_a_commit_says_nothing_of_a_promotion(shell: Shell) -> None:
+    """What was promoted before the last commit is not what a person means."""
+    shell.ok("threads", "promote", "shopping", "what-if")
+    shell.ok("state", "put", "shopping", "/x.json", "1")
+
+    assert shell.ok("threads", "undo", "shopping", "--json").json["old_main"] is None
+
+
 def test_a_value_is_blamed_at_a_moment(shell: Shell) -> None:
     """`blame(at=…)` is what the command does with --at."""
     with perdure.open(shell.store) as store:

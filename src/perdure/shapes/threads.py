@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.model import message as messages
+from perdure.model.commit import Act
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
@@ -53,9 +54,11 @@ __all__ = [
     "ThreadPage",
     "ThreadShape",
     "TimelineShape",
+    "UndoShape",
 ]
 
 _MESSAGES_SHOWN = 4
+_MOVES_LOOKED_AT = 20  # for a promotion before an undo
 _VALUE_BYTES_MAX = 64 * 1024
 
 
@@ -235,6 +238,29 @@ class HeadMove(msgspec.Struct, frozen=True, kw_only=True):
         """Return the answer of a move that ended at `head`."""
         turn, apart = _last_turn(thread, head)
         return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart)
+
+
+class UndoShape(HeadMove, frozen=True, kw_only=True):
+    """The head of a timeline after an undo."""
+
+    old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
+
+    @classmethod
+    def over(cls, thread: Thread, head: Head, *, turns: bool) -> Self:
+        """Return the answer of an undo that ended at `head`; `turns`: it went over turns, not to a moment."""
+        turn, apart = _last_turn(thread, head)
+        old_main = _before_promotion(thread, head) if turns else None
+        return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart, old_main=old_main)
+
+
+def _before_promotion(thread: Thread, head: Head) -> str | None:
+    """Return the moment before the promotion after which only undos and redos led to `head`; None: it was none."""
+    for move in thread.moves(before=head.version + 1, limit=_MOVES_LOOKED_AT):
+        if move.act is Act.PROMOTE:
+            return f"version:{move.version - 1}"
+        if move.act not in (Act.UNDO, Act.REDO):
+            return None
+    return None
 
 
 class ForkShape(msgspec.Struct, frozen=True, kw_only=True):

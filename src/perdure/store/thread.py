@@ -215,7 +215,7 @@ class Thread(Switching):
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
         """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
 
-        Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
+        To take it back, promote that one, or go back with `undo(to="version:<n>")`; `undo()` goes over a turn.  Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
         """
         lines = (MAIN, _named(other))
         op_id = given(op_id)

@@ -41,6 +41,7 @@ from perdure.shapes.threads import (
     PromoteShape,
     ReportShape,
     SwitchShape,
+    UndoShape,
 )
 from perdure.store.thread import Thread
 
@@ -324,7 +325,7 @@ class UndoBody(BaseBody, frozen=True, kw_only=True):
 
 
 @route("POST", "/v1/threads/{thread}/undo", "operate")
-def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
+def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> UndoShape:
     """Undo the last turns, or go back to any moment."""
     if body.turns is not None and body.to is not None:
         raise Invalid("turns and to were both given; nothing was moved.", code="options_conflict")
@@ -334,7 +335,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
     else:
         head = thread.undo(to=body.to, op_id=call.op_id)
     call.head = head
-    return HeadMove.by(thread, head)
+    return UndoShape.over(thread, head, turns=body.to is None)
 
 
 @route("POST", "/v1/threads/{thread}/redo", "operate")
