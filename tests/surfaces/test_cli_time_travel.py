@@ -99,9 +99,32 @@ def test_a_short_graph_shows_where_timelines_part(shell: Shell) -> None:
     shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
 
     assert re.search(r"^│ ◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
-    assert re.search(r"^┊  +[0-9]+ turns? not shown$", shown, re.MULTILINE)
+    assert re.search(r"^┊  +2 turns and 1 other change not shown$", shown, re.MULTILINE)
     assert "├─╯" in shown
     assert shown.count("○") + shown.count("◉") == 4
+
+
+def test_a_graph_counts_only_messages_as_turns(shell: Shell) -> None:
+    """Picks and edits that are left out are told from turns, and no number is shifted by them."""
+    shell.ok("threads", "cherry-pick", "shopping", "1..3", "--onto", "what-if", "--theirs")
+    for number in range(2):
+        shell.ok("state", "put", "shopping", "/x.json", str(number))
+
+    shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
+    nodes = shell.ok("threads", "log", "shopping", "--graph", "--json").json["nodes"]
+
+    assert re.search(r"^[┊│ ]+1 turn and 2 other changes not shown$", shown, re.MULTILINE)
+    picks = [each["turn"] for each in nodes if each["turn"]["reason"].startswith("cherry-pick")]
+    assert [(each["kind"], each["number"]) for each in picks] == [("pick", 3)] * 3
+
+
+def test_a_list_that_ends_with_picks_does_not_call_them_turns(shell: Shell) -> None:
+    """It is a list of changes then."""
+    shell.ok("threads", "cherry-pick", "shopping", "3", "--onto", "what-if", "--theirs")
+    words = ("threads", "turns", "shopping", "--limit", "1")
+
+    assert shell.ok(*words, "--timeline", "what-if").out.startswith("The last change;")
+    assert shell.ok(*words, "--at", "turn:3").out.startswith("The last turn;")
 
 
 def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:

@@ -355,7 +355,10 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     parents: list[str]  # that are shown: before it on its line, then those that it merged
     timelines: list[str]  # whose head it is
     turn: TurnShape
-    skipped: int = 0  # turns that are left out between it and the first of its parents
+    skipped: int = 0  # turns with a message that are left out between it and the first of its parents
+    skipped_others: int = (
+        0  # edits, merges, picks and other changes without a message that are left out there
+    )
 
 
 class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,7 +396,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         order = _newest_first(commits, parents)
         kept = _kept(order, limit, heads, parents if reach > 1 else {})
         turns = _turns_at(thread, kept, parents, brief=brief)
-        before = {digest: _kept_parents(parents, digest, turns) for digest in kept}
+        before = {digest: _kept_parents(commits, parents, digest, turns) for digest in kept}
         return cls(
             thread=thread.id,
             nodes=[
@@ -403,10 +406,11 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
                     timelines=heads.get(digest, []),
                     turn=turns[digest],
                     skipped=before[digest][1],
+                    skipped_others=before[digest][2],
                 )
                 for digest in kept
             ],
-            more=len(kept) + sum(skipped for _, skipped in before.values()) < len(order)
+            more=len(kept) + sum(turns + others for _, turns, others in before.values()) < len(order)
             or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
         )
 
@@ -423,19 +427,20 @@ def _kept(order: list[str], limit: int, heads: Container[str], parents: Mapping[
 
 
 def _kept_parents(
-    parents: Mapping[str, list[str]], digest: str, kept: Container[str]
-) -> tuple[list[str], int]:
-    """Return the nearest kept commits before one, and how many were left out before the first of them."""
+    commits: Mapping[str, LogEntry], parents: Mapping[str, list[str]], digest: str, kept: Container[str]
+) -> tuple[list[str], int, int]:
+    """Return the nearest kept commits before one, and how many turns and other changes were left out before the first."""
     found: list[str] = []
-    skipped = 0
+    skipped = messages = 0
     for parent in parents[digest]:
         at: str | None = parent
         passed = 0
         while at is not None and at not in kept:
             at, passed = next(iter(parents.get(at, ())), None), passed + 1
-        skipped = passed if at is not None and not found else skipped
+        if at is not None and not found:
+            skipped, messages = passed, commits[parent].turn - commits[at].turn
         found.append(at or parent)
-    return found, skipped
+    return found, messages, skipped - messages
 
 
 def _turns_at(

@@ -266,7 +266,8 @@ class TurnsAnswer(TurnPage, Answer, frozen=True, kw_only=True):
             screen.say(f"Nothing is committed on '{self.timeline}' of '{self.thread}'.")
             return
         if self.more:
-            screen.say((f"{the_last(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
+            noun = "turn" if all(turn.kind == "message" for turn in self.turns) else "change"
+            screen.say((f"{the_last(len(self.turns), noun)}; --limit 0 lists all.", "quiet"))
         screen.table(_TURN_COLUMNS, [_row(turn, wide=screen.width >= _WIDE) for turn in self.turns])
 
 
@@ -351,15 +352,21 @@ def _drawn(nodes: list[GraphNode], width: int) -> Iterator[tuple[Part, ...]]:
         columns[here[0]] = leads[0] if leads else None
         if not on_one_line:
             yield (f"{_bars(columns):<{wide}}", "line"), "  ", words
-        if node.skipped:
-            skipped = (f"  {count(node.skipped, 'turn')} not shown", "quiet")
-            yield (f"{_bars(columns, here[0], '┊'):<{wide}}", "line"), skipped
+        if skipped := _skipped(node):
+            yield (f"{_bars(columns, here[0], '┊'):<{wide}}", "line"), (f"  {skipped} not shown", "quiet")
         for parent in leads[1:]:
             at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
             columns[at : at + 1] = [parent]
             yield ((_joined(columns, here[0], at, "├", "╮"), "line"),)
         if node.parents and not leads:
             yield ((_bars(columns, here[0], "~"), "quiet"),)
+
+
+def _skipped(node: GraphNode) -> str:
+    """Return what is left out below a node: only messages are turns."""
+    others = count(node.skipped_others, "other change" if node.skipped else "change")
+    parts = [count(node.skipped, "turn") if node.skipped else "", others if node.skipped_others else ""]
+    return " and ".join(part for part in parts if part)
 
 
 def _words(node: GraphNode) -> tuple[str, str]:
