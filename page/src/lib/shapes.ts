@@ -29,7 +29,7 @@ export interface PathChange { path: string; what: string }
 export interface Turn {
   number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
   run: string | null; status: string | null; why: string | null; backend: string | null;
-  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean;
+  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean; damaged?: boolean;
 }
 export interface TurnPage { thread: string; timeline: string; turns: Turn[]; more: boolean }
 export interface GraphNode { commit: string; parents: string[]; timelines: string[]; turn: Turn }

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from perdure.errors import Corrupt, Forgotten
-from perdure.history import reader
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
 from perdure.shapes.text import shortened, stamp
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.store.view import View
 
 __all__ = [
+    "DAMAGED",
     "WORDS_MAX",
     "MessageShape",
     "PathShape",
@@ -44,9 +44,12 @@ __all__ = [
     "input_at",
     "place_name",
     "step_losses",
+    "transcript_of",
     "turn_name",
+    "turns_of",
 ]
 
+DAMAGED = "damaged: its stored bytes are not what was written"  # in the place of words
 WORDS_MAX = 120  # characters of a message in an overview
 _COMMITS_A_PAGE = 100
 
@@ -64,6 +67,11 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     message: dict[str, Any] | None  # None: forgotten, or damaged if there is no reason
     forgotten: str | None  # why
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if its stored bytes are not what was written."""
+        return self.message is None and self.forgotten is None
 
     @classmethod
     def of(cls, entry: TranscriptEntry) -> MessageShape:
@@ -115,6 +123,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[MessageShape]
     changed: list[PathShape]
     forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
+    damaged: bool  # the stored bytes of a message are not what was written
 
     @classmethod
     def of(cls, turn: Turn, seen: View | None) -> TurnShape:
@@ -144,6 +153,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             messages=[MessageShape.of(entry) for entry in turn.entries],
             changed=changed,
             forgotten=is_forgotten,
+            damaged=any(entry.is_damaged for entry in turn.entries),
         )
 
 
@@ -225,8 +235,26 @@ def place_name(turn: int, *, is_apart: bool) -> str:
 def input_at(seen: View) -> str:
     """Return what the user said in the turn of the commit that is seen; empty: no message, or it is forgotten."""
     with suppress(Forgotten):
-        return next((turn.input for turn in seen.turns(limit=1)), "")
+        for turn in turns_of(seen, limit=1):
+            is_damaged = any(entry.is_damaged for entry in turn.entries if entry.role == "user")
+            return DAMAGED if is_damaged else turn.input
     return ""
+
+
+def turns_of(seen: View, *, limit: int | None) -> list[Turn]:
+    """Return the last turns for people; a message whose bytes are damaged is there without words."""
+    try:
+        return seen.turns(limit=limit)
+    except Corrupt:
+        return seen.turns(limit=limit, passes_damage=True)
+
+
+def transcript_of(seen: View, *, limit: int | None) -> list[TranscriptEntry]:
+    """Return the last messages for people; one whose bytes are damaged is there without words."""
+    try:
+        return seen.transcript(limit=limit)
+    except Corrupt:
+        return seen.transcript(limit=limit, passes_damage=True)
 
 
 class LossShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +296,7 @@ class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
         """Return the last turns at a moment; None: all."""
-        turns = seen.turns(limit=limit)
+        turns = turns_of(seen, limit=limit)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -293,12 +321,8 @@ class TurnLog(LogPage, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
-        """Return the last turns at a moment; None: all.  A message whose bytes are damaged is there without words."""
-        try:
-            turns = seen.turns(limit=limit)
-        except Corrupt:
-            space = seen._space  # pyright: ignore[reportPrivateUsage]
-            turns = reader.turns(space, seen.digest, limit=limit, passes_damage=True)
+        """Return the last turns at a moment; None: all."""
+        turns = turns_of(seen, limit=limit)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -338,7 +362,7 @@ class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int) -> Self:
         """Return the last messages at a moment."""
-        found = seen.transcript(limit=limit + 1)
+        found = transcript_of(seen, limit=limit + 1)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -455,7 +479,7 @@ def _turns_at(
             each = next(iter(parents[each]), "")
         if line:
             seen = thread.at(digest)
-            for turn in _with_states(thread, None if brief else seen, seen.turns(limit=line)):
+            for turn in _with_states(thread, None if brief else seen, turns_of(seen, limit=line)):
                 found.setdefault(turn.after, _brief(turn) if brief else turn)
     return found
 

@@ -17,7 +17,7 @@ from perdure.history.verify import VerifyReport
 from perdure.memory import Found
 from perdure.model.memory import Remembered, Source
 from perdure.model.run import Cost, Usage
-from perdure.shapes.conversation import MessageShape, input_at
+from perdure.shapes.conversation import MessageShape, input_at, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import in_short, preview, stamp
 from perdure.store.agents import AgentMap, Kept
@@ -154,7 +154,7 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
         """Find what wrote the value at a path of `line`, at the moment of `seen`; raises `NotFound`."""
         found = seen.blame(path, place=place)
         then = seen.at(found.commit)
-        last = then.transcript(limit=1) if found.message is not None else ()
+        last = transcript_of(then, limit=1) if found.message is not None else ()
         entry = then.log(limit=1)[0]
         return cls(
             **whose(line),

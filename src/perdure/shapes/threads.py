@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from perdure.model import message as messages
 from perdure.model.commit import Act
-from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of
+from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
@@ -206,7 +206,7 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
             names=[name for entry in seen.log(limit=1) for name in entry.names],
             paths=sum(1 for _ in seen.entries()),
             timelines=TimelineShape.every(thread, seen),
-            messages=[MessageShape.of(entry) for entry in seen.transcript(limit=_MESSAGES_SHOWN)],
+            messages=[MessageShape.of(entry) for entry in transcript_of(seen, limit=_MESSAGES_SHOWN)],
             cost=CostShape.of(thread.cost()),
         )
 
@@ -464,7 +464,7 @@ def _side(
 def _messages(thread: Thread, said: Sequence[Said]) -> Iterator[MessageShape]:
     """Return the messages in order: those of one commit are the last of its transcript."""
     for commit, number in Counter(each.commit for each in said).items():
-        yield from map(MessageShape.of, thread.at(commit).transcript(limit=number))
+        yield from map(MessageShape.of, transcript_of(thread.at(commit), limit=number))
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -223,9 +223,12 @@ class View:
             raise self._gone(prefix, error) from error
         return {entry.path: value for entry, value in zip(found, read, strict=True)}
 
-    def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
-        """Read the messages, oldest first; with a `limit` only the last ones."""
-        return reader.transcript(self._space, self._now()[1], limit=limit)
+    def transcript(self, *, limit: int | None = None, passes_damage: bool = False) -> list[TranscriptEntry]:
+        """Read the messages, oldest first; with a `limit` only the last ones.
+
+        Raises `Corrupt` if one is damaged; with `passes_damage` it is in the list without words, as `is_damaged`.
+        """
+        return reader.transcript(self._space, self._now()[1], limit=limit, passes_damage=passes_damage)
 
     def losses(self, entry: TranscriptEntry) -> tuple[Loss, ...]:
         """Return what the step that produced this message could not represent unchanged, in request and answer."""
@@ -246,9 +249,9 @@ class View:
         found: list[Digest] = list(self._space.ask(LabelOf(self._space.name, label))[0])
         return [LogEntry.of(self._space.step(digest)) for digest in found]
 
-    def turns(self, *, limit: int | None = None) -> list[Turn]:
-        """Read the turns, oldest first; with a `limit` only the last ones."""
-        return reader.turns(self._space, self._now()[1], limit=limit)
+    def turns(self, *, limit: int | None = None, passes_damage: bool = False) -> list[Turn]:
+        """Read the turns, oldest first; with a `limit` only the last ones.  `passes_damage` is as in `transcript`."""
+        return reader.turns(self._space, self._now()[1], limit=limit, passes_damage=passes_damage)
 
     def checkpoint(self, *, to: str | None = None) -> Checkpoint:
         """Derive the checkpoint for a backend that takes over here, for `to` if it is named; nothing is written.

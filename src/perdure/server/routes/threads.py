@@ -26,7 +26,15 @@ from perdure.server.routing import (
     page_size,
     route,
 )
-from perdure.shapes.conversation import WORDS_MAX, CommitLog, GraphPage, TranscriptPage, TurnPage
+from perdure.shapes.conversation import (
+    DAMAGED,
+    WORDS_MAX,
+    CommitLog,
+    GraphPage,
+    TranscriptPage,
+    TurnPage,
+    transcript_of,
+)
 from perdure.shapes.ledger import (
     ApprovalDetail,
     CallDetail,
@@ -169,7 +177,8 @@ def _row(
     thread: Thread, *, approvals: int, unknown: int, running: bool, interrupted: bool, has_cost: bool
 ) -> ThreadRow:
     seen = thread.at()
-    said = [entry.text for entry in seen.transcript(limit=_SAID_LAST)]
+    last = transcript_of(seen, limit=_SAID_LAST)
+    said = [DAMAGED if entry.is_damaged else entry.text for entry in last]
     return ThreadRow(
         **msgspec.structs.asdict(ThreadShape.of(thread)),
         backend=seen.backend,

@@ -22,6 +22,7 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
 from perdure.history.changes.json_edits import parse_place, spell_place
 from perdure.model.head import MAIN
+from perdure.shapes.conversation import DAMAGED
 from perdure.shapes.store import BlameShape
 
 __all__ = ["Blamed", "blame"]
@@ -53,7 +54,8 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
     def _said(self) -> str | None:
         if self.message is None:
             return None
-        return f"{self.message.role}: {words_of(self.message.message or {})}"
+        said = DAMAGED if self.message.is_damaged else words_of(self.message.message or {})
+        return f"{self.message.role}: {said}"
 
 
 def blame(

@@ -39,6 +39,7 @@ from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
 from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
+from perdure.shapes.conversation import turns_of
 from perdure.shapes.text import in_json, shortened
 from perdure.shapes.threads import ForkShape, MergeShape, PickShape, PromoteShape
 from perdure.store.plumbing.revisions import picking
@@ -405,7 +406,7 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
     if match is None:
         return [(turns, resolve(source, turns))]  # on its own timeline, not on the one it is picked onto
     first, last = int(match[1]), int(match[2] or match[1])
-    every = source.turns()
+    every = turns_of(source, limit=None)
     runs = {turn.run for turn in every if turn.kind == "message" and first <= turn.number <= last}
     # What was changed by hand between the first and the last turn is a part of the range; so is the rest of its runs.
     found = [
