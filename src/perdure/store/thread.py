@@ -215,7 +215,9 @@ class Thread(Switching):
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
         """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
 
-        To take it back, promote that one, or go back with `undo(to="version:<n>")`; `undo()` goes over a turn.  Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
+        To take it back, promote that one, or go back with `undo(to="version:<n>")`; `undo()` goes over a turn.  Raises
+        `StaleHead`, having moved nothing, if another writer moves `main` first, and `Forgotten` if a policy removed the
+        state there, or messages that `main` does not have.
         """
         lines = (MAIN, _named(other))
         op_id = given(op_id)
