@@ -162,6 +162,9 @@ export const scenarios = {
       await page.getByRole('button', { name: /trip\.json/ }).click();
       await page.getByRole('region', { name: 'Value of /trip.json' }).getByText('12000').waitFor();
       await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
+      await page.getByRole('combobox', { name: 'Who wrote' }).selectOption('currency');
+      await page.getByText('Written in turn 1,').waitFor();
+      await page.getByRole('combobox', { name: 'Who wrote' }).selectOption('the document');
       await page.getByRole('link', { name: 'turn 3' }).click();
       await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
       await page.getByRole('tab', { name: 'Changed' }).click();

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import NotFound
+from perdure.history import query
+from perdure.history.changes.json_edits import Place, parse_place, spell_place
 from perdure.history.query import Blame, blame
 from perdure.model.digest import Kind, Object
 from perdure.model.event import MessageAppended, RunStarted
@@ -10,9 +12,9 @@ from perdure.model.message import Message, Text, encode_message
 from tests.history.hand import Hand
 
 
-def blamed(hand: Hand, path: str, timeline: str = "main") -> Blame:
+def blamed(hand: Hand, path: str, place: Place = ()) -> Blame:
     """Who wrote the value at the head."""
-    return blame(hand.space, hand.head(timeline).commit, path)
+    return blame(hand.space, hand.head().commit, path, place)
 
 
 def test_the_last_commit_that_wrote_the_path_is_named() -> None:
@@ -121,3 +123,85 @@ def test_a_value_that_a_merge_made_is_blamed_on_the_merge() -> None:
     merged = hand.merge("other", rules={"/n": "counter"})
 
     assert blamed(hand, "/n").commit == merged.commit
+
+
+def test_a_place_is_blamed_on_the_commit_that_changed_it() -> None:
+    """Later writers of the document, and of other documents, left it as it was; the whole document is theirs."""
+    hand = Hand()
+    hand.write({"/prices": {"jam": 1, "tea": [2]}})
+    hand.write({"/prices": {"jam": 5, "tea": [2]}})
+    hand.write({"/prices": {"jam": 1, "tea": [2]}})
+    jam = hand.write(edit=[("/prices", "set", ("jam",), 5)])
+    tea = hand.write(edit=[("/prices", "append", ("tea",), 3)])
+    hand.write({"/other": 1})
+    last = hand.write({"/prices": {"jam": 5, "tea": [2, 3], "rum": 9}})
+
+    found = [blamed(hand, "/prices", place).commit for place in ((), ("jam",), ("tea", 1))]
+
+    assert found == [last, jam, tea]
+    assert blamed(hand, "/prices", ("jam",)).place == ("jam",)
+
+
+def test_a_place_that_was_away_is_blamed_on_the_commit_that_brought_it_back() -> None:
+    """With the document, or alone; and what had another type is another value."""
+    hand = Hand()
+    hand.write({"/a": {"x": 1}, "/b": {"x": 1}, "/c": {"x": True}})
+    hand.write({"/b": {}, "/c": {"x": 1}}, delete=["/a"])
+    back = hand.write({"/a": {"x": 1}, "/b": {"x": 1}})
+    hand.write({"/a": {"x": 1, "y": 1}, "/b": {"x": 1, "y": 1}, "/c": {"x": 1, "y": 1}})
+
+    assert [blamed(hand, path, ("x",)).commit for path in ("/a", "/b")] == [back, back]
+    assert blamed(hand, "/c", ("x",)).commit == hand.space.step(back).commit.first_parent
+
+
+def test_a_place_is_followed_through_a_merge_to_either_line() -> None:
+    """Each item of a joined list is blamed on the line that put it there, or on the merge that moved it."""
+    hand = Hand()
+    first = hand.write({"/d": ["old"]})
+    hand.fork("other", hand.head().commit)
+    ours = hand.write(edit=[("/d", "append", (), "ours")])
+    hand.write(edit=[("/d", "append", (), "theirs")], timeline="other")
+    brought = hand.write({"/e": {"a": 1}}, timeline="other")
+    hand.write(edit=[("/e", "set", ("b",), 1)], timeline="other")
+    merged = hand.merge("other", rules={"/d": "append"})
+
+    found = [blamed(hand, "/d", (index,)).commit for index in range(3)]
+
+    assert found == [first, ours, merged.commit]
+    assert blamed(hand, "/e", ("a",)).commit == brought
+
+
+@pytest.mark.parametrize("place", [("never",), ("a", "b"), (0,)])
+def test_a_place_that_is_not_there_has_nobody_to_blame(place: Place) -> None:
+    """The error has the place."""
+    hand = Hand()
+    hand.write({"/d": {"a": 1}})
+
+    with pytest.raises(NotFound) as missing:
+        blamed(hand, "/d", place)
+
+    assert (missing.value.code, missing.value.facts["place"]) == ("place_not_found", place)
+
+
+def test_only_documents_that_commits_wrote_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many other commits lie between."""
+    hand = Hand()
+    for number in range(3):
+        hand.write({"/d": {"a": 1, "n": number}})
+        for other in range(10):
+            hand.write({"/other": other})
+    read, counted = query.read_json, list[str]()
+    monkeypatch.setattr(
+        query, "read_json", lambda space, digest: counted.append(digest) or read(space, digest)
+    )
+
+    blamed(hand, "/d", ("a",))
+
+    assert len(counted) == 3
+
+
+@pytest.mark.parametrize("place", [("jam",), ("",), ("a b", 0), (0,), ("[x]",), ("a", "b")])
+def test_a_place_in_text_is_read_back(place: Place) -> None:
+    """One key is a bare word; everything else is a JSON list."""
+    assert parse_place(spell_place(place)) == place
+    assert spell_place(("jam",)) == "jam"

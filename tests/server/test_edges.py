@@ -247,3 +247,33 @@ def test_an_ipv6_address_is_a_name_of_the_server(store: Store) -> None:
         statuses = [client.get("/healthz", Host=host).status for host in ("[fd00::1]:7333", "[fd00::2]:7333")]
 
     assert statuses == [200, 421]
+
+
+def test_a_place_inside_a_document_is_blamed(client: Client, store: Store) -> None:
+    """By one key or by a JSON list of keys and indexes; a place that is not there is not found."""
+    thread = store.thread("chat")
+    heads = [thread.put("/d.json", {"a": 1, "n": [number]}) for number in range(2)]
+
+    blamed = [
+        client.get(f"/v1/threads/chat/blame?path=/d.json{place}").json["commit"]
+        for place in ("", "&place=a", "&place=%5B%22n%22,0%5D")
+    ]
+
+    assert blamed == [heads[1].commit, heads[0].commit, heads[1].commit]
+    assert client.get("/v1/threads/chat/blame?path=/d.json&place=b").status == 404
+
+
+def test_a_dry_run_of_a_merge_or_a_pick_writes_nothing(client: Client, store: Store) -> None:
+    """The answer has what would change, and the conflicts."""
+    thread = store.thread("chat")
+    fork = thread.fork("other")
+    picked = fork.put("/a.json", 1)
+    head = thread.put("/a.json", 2)
+
+    answers = [
+        client.post("/v1/threads/chat/merge?dry_run=true", {"name": "other"}).json,
+        client.post("/v1/threads/chat/cherry-pick?dry_run=true", {"commit": picked.commit}).json,
+    ]
+
+    assert [[each["path"] for each in answer["conflicts"]] for answer in answers] == [["/a.json"]] * 2
+    assert thread.head == head

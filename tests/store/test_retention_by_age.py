@@ -15,6 +15,7 @@ from perdure import Agent, Call, RetentionPolicy, Store, Thread
 from perdure.engines import registry
 from perdure.engines.contract import Write
 from perdure.errors import Forgotten, Invalid, NotFound, RunFailed, StaleHead
+from perdure.history import gc_generation
 from perdure.history.space import ALIVE
 from perdure.server.keys import SERVER, Keys
 from perdure.testing import Script, fail, say, use
@@ -93,6 +94,71 @@ def ids(store: Store) -> list[str]:
 
 
 # ---- timelines
+
+
+def fork_of_words(store: Store, clock: Clock) -> tuple[Thread, Thread]:
+    """Return a thread with a message, and a fork with one more whose words a policy has removed; no state differs."""
+    thread = store.thread("t", agent=planner())
+    with thread.change("say") as change:
+        change.say("user", "on both")
+    fork = thread.fork("idea")
+    with fork.change("say") as change:
+        change.say("user", "only here")
+    clock.pass_days(91)
+    assert list(swept(store, TIMELINES).values()) == [None]
+    return thread, fork
+
+
+@pytest.mark.parametrize("how", ["promote", "undo", "fork"])
+def test_main_does_not_move_to_words_that_are_gone(store: Store, clock: Clock, how: str) -> None:
+    """The state there is whole, and what was said is not: the move is refused, and nothing is moved."""
+    thread, fork = fork_of_words(store, clock)
+    acts: dict[str, Callable[[], object]] = {
+        "promote": lambda: thread.promote("idea"),
+        "undo": lambda: thread.undo(to=fork.head),
+        "fork": lambda: thread.fork("other", at=fork.head),
+    }
+    head = thread.head
+
+    with pytest.raises(Forgotten):
+        acts[how]()
+
+    assert (thread.head, len(thread.timelines())) == (head, 2)
+
+
+def test_moves_along_words_that_stay_are_not_refused(store: Store, clock: Clock) -> None:
+    """Control: also in a thread of which something was forgotten, and of the old fork back to what both have."""
+    thread, fork = fork_of_words(store, clock)
+    later = thread.fork("later")
+    with later.change("say") as change:
+        change.say("user", "said since")
+
+    thread.promote("later")
+    thread.undo()
+    fork.undo()
+
+    assert [each.text for each in (*thread.transcript(), *fork.transcript())] == ["on both", "on both"]
+
+
+def test_a_move_along_a_line_reads_none_of_its_messages(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only messages that the line which is left does not have are looked at, however long both are."""
+    thread, _ = fork_of_words(store, clock)
+    for number in range(5):
+        with thread.change("say") as change:
+            change.say("user", str(number))
+    looked_at: list[object] = []
+    monkeypatch.setattr(gc_generation, "check_kept", lambda _space, bodies: looked_at.extend(bodies))
+
+    line = thread.fork("line", at="turn:3")
+    thread.undo(2)
+    thread.redo()
+    counts = [len(looked_at)]
+    thread.undo(to=line.head)
+    thread.promote("line")
+
+    assert [*counts, len(looked_at)] == [2, 2]
 
 
 def test_what_only_an_old_fork_needs_goes(store: Store, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,35 @@ def test_blame_names_commit_message_and_backend(shell: Shell) -> None:
     assert blamed["message"]["text"] == "Done, carrots is on it."
     assert "assistant: Done, carrots is on it." in shell.ok("state", "blame", "shopping", "/count.json").out
     assert shell("state", "blame", "shopping", "/never").code == 3
+
+
+def test_a_place_inside_a_document_has_a_history(shell: Shell) -> None:
+    """Blame, log and bisect take it; without it they are about the document, whose last writer changed another key."""
+    for value in ({"jam": 1}, {"jam": 5}, {"jam": 5, "tea": 2}):
+        shell.ok("state", "put", "shopping", "/prices.json", json.dumps(value), "--reason", f"{value}")
+    about = ("shopping", "/prices.json", "--place", "jam", "--json")
+
+    blamed = shell.ok("state", "blame", *about).json
+    logged = shell.ok("state", "log", *about).json
+    found = shell.ok(
+        "threads", "bisect", "shopping", "--path", "/prices.json", "--place", "jam", "--above", "3", "--json"
+    ).json
+
+    assert (blamed["reason"], blamed["preview"], blamed["place"]) == ("{'jam': 5}", "5", ["jam"])
+    assert [each["preview"] for each in logged["versions"]] == ["5", "1"]
+    assert found["commit"]["digest"] == blamed["commit"] == logged["versions"][0]["commit"]
+    assert shell.ok("state", "blame", "shopping", "/prices.json", "--json").json["commit"] != blamed["commit"]
+
+
+@pytest.mark.parametrize("command", [["state", "blame"], ["state", "log"]])
+def test_a_place_that_a_document_does_not_have_is_told(shell: Shell, command: list[str]) -> None:
+    """With the key that may have been meant."""
+    shell.ok("state", "put", "shopping", "/prices.json", '{"jam": 1}')
+
+    ended = shell(*command, "shopping", "/prices.json", "--place", "/jam")
+
+    assert ended.code == 3
+    assert "Did you mean 'jam'?" in ended.err
 
 
 def test_an_agents_own_map_is_read_and_written_with_agent(shell: Shell) -> None:

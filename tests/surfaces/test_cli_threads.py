@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import perdure
 from perdure.cli.output.display import words_of
+from perdure.errors import Corrupt
 from perdure.model.message import File, Text
 from perdure.providers.wire.server_tools import account
+from perdure.shapes.conversation import TranscriptPage
 from tests.surfaces.shell import Shell
 
 
@@ -419,15 +423,81 @@ def test_a_short_log_of_edits_does_not_call_them_turns(shell: Shell) -> None:
     assert "The last change; " in shell.ok("threads", "log", "shopping", "--limit", "1").out
 
 
-def test_one_damaged_message_leaves_the_rest_of_the_log(shell: Shell) -> None:
-    """It is marked in its turn, the command exits with 6, and `verify` names the turn and the way out."""
-    with perdure.open(shell.store) as store:
+def damage(path: Path) -> None:
+    """Make a thread of three messages, the second of which is damaged."""
+    with perdure.open(path) as store:
         thread = store.thread("notes", agent="shopper")
         for text in ("first", "second", "third"):
             with thread.change("said") as change:
                 change.say("user", text)
-    with closing(sqlite3.connect(shell.store)) as file, file:
+                change.put("/x.json", len(text))
+        thread.fork("other", at="turn:2")
+    with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE log SET bodies = replace(bodies, 'second', 'sekond')")
+
+
+@pytest.mark.parametrize(
+    "words", ["turns notes", "log notes --graph", "show notes", "diff notes turn:1 turn:3"]
+)
+def test_one_damaged_message_leaves_the_rest_of_what_is_shown(shell: Shell, words: str) -> None:
+    """It is marked, a line says what to do, and the command exits with 6; without that message it exits with 0."""
+    damage(shell.store)
+
+    shown = shell("threads", *words.split())
+
+    assert shown.code == 6
+    assert "third" in shown.out
+    assert re.search(r"(^|  )damaged", shown.out, re.MULTILINE)
+    assert "✗ A message is damaged. `perdure verify` names each, and what to do." in shown.out
+    assert shell("threads", *words.replace("notes", "shopping").split()).code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("threads", "moves", "notes"),
+        ("state", "log", "notes", "/x.json"),
+        ("state", "blame", "notes", "/x.json", "--at", "turn:2"),
+    ],
+)
+def test_a_damaged_input_is_told_in_its_place(shell: Shell, words: tuple[str, ...]) -> None:
+    """Lists of commits show the others beside it."""
+    damage(shell.store)
+
+    assert "damaged: its stored bytes are" in shell.ok(*words).out
+
+
+def test_a_program_can_read_past_a_damaged_message(shell: Shell) -> None:
+    """By default it raises; past it, the entry says so, and its message raises."""
+    damage(shell.store)
+    with perdure.open(shell.store, read_only=True) as store:
+        thread = store.thread("notes")
+
+        for read in (thread.transcript, thread.turns):
+            with pytest.raises(Corrupt):
+                read()
+        found = thread.transcript(passes_damage=True)
+
+        assert [each.is_damaged for each in found] == [False, True, False]
+        assert [each.text for each in found] == ["first", "", "third"]
+        with pytest.raises(Corrupt):
+            _ = found[1].message
+
+
+def test_a_damaged_message_leaves_the_rest_of_the_servers_transcript(shell: Shell) -> None:
+    """It is there without words and without a reason why it was forgotten."""
+    damage(shell.store)
+    with perdure.open(shell.store, read_only=True) as store:
+        thread = store.thread("notes")
+
+        page = TranscriptPage.of(thread, thread.at(), limit=2)
+
+    assert [(each.text, each.is_damaged) for each in page.messages] == [("", True), ("third", False)]
+
+
+def test_one_damaged_message_leaves_the_rest_of_the_log(shell: Shell) -> None:
+    """It is marked in its turn, the command exits with 6, and `verify` names the turn and the way out."""
+    damage(shell.store)
 
     log, verified = shell("threads", "log", "notes"), shell("verify")
 

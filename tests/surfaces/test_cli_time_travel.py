@@ -99,9 +99,32 @@ def test_a_short_graph_shows_where_timelines_part(shell: Shell) -> None:
     shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
 
     assert re.search(r"^│ ◉  [0-9a-f]{12}  what-if  turn 3", shown, re.MULTILINE)
-    assert re.search(r"^┊  +[0-9]+ turns? not shown$", shown, re.MULTILINE)
+    assert re.search(r"^┊  +2 turns and 1 other change not shown$", shown, re.MULTILINE)
     assert "├─╯" in shown
     assert shown.count("○") + shown.count("◉") == 4
+
+
+def test_a_graph_counts_only_messages_as_turns(shell: Shell) -> None:
+    """Picks and edits that are left out are told from turns, and no number is shifted by them."""
+    shell.ok("threads", "cherry-pick", "shopping", "1..3", "--onto", "what-if", "--theirs")
+    for number in range(2):
+        shell.ok("state", "put", "shopping", "/x.json", str(number))
+
+    shown = shell.ok("threads", "log", "shopping", "--graph", "--limit", "2").out
+    nodes = shell.ok("threads", "log", "shopping", "--graph", "--json").json["nodes"]
+
+    assert re.search(r"^[┊│ ]+1 turn and 2 other changes not shown$", shown, re.MULTILINE)
+    picks = [each["turn"] for each in nodes if each["turn"]["reason"].startswith("cherry-pick")]
+    assert [(each["kind"], each["number"]) for each in picks] == [("pick", 3)] * 3
+
+
+def test_a_list_that_ends_with_picks_does_not_call_them_turns(shell: Shell) -> None:
+    """It is a list of changes then."""
+    shell.ok("threads", "cherry-pick", "shopping", "3", "--onto", "what-if", "--theirs")
+    words = ("threads", "turns", "shopping", "--limit", "1")
+
+    assert shell.ok(*words, "--timeline", "what-if").out.startswith("The last change;")
+    assert shell.ok(*words, "--at", "turn:3").out.startswith("The last turn;")
 
 
 def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:
@@ -279,11 +302,114 @@ def test_sides_are_checked(shell: Shell) -> None:
     assert [both.error["code"], alone.error["code"]] == ["options_conflict", "option_missing"]
 
 
+def heads(shell: Shell) -> object:
+    """Where all timelines are."""
+    return shell.ok("threads", "show", "shopping", "--json").json["timelines"]
+
+
+@pytest.mark.parametrize("side", ["--ours", "--theirs"])
+def test_a_dry_run_of_a_merge_shows_what_the_merge_does(shell: Shell, side: str) -> None:
+    """The same paths, and nothing is written."""
+    shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
+    shell.ok("state", "rm", "shopping", "/count.json", "--timeline", "what-if")
+    before = heads(shell)
+
+    planned = shell.ok("threads", "merge", "shopping", "what-if", side, "--dry-run", "--json").json
+
+    assert heads(shell) == before
+    done = shell.ok("threads", "merge", "shopping", "what-if", side, "--json").json
+    found = shell.ok("threads", "diff", "shopping", "HEAD~1", "HEAD", "--json").json["state"]
+    assert [(each["path"], each["what"]) for each in planned["changed"]] == [
+        (each["path"], each["what"]) for each in found
+    ]
+    assert (planned["dry_run"], planned["commit"], planned["paths"]) == (True, None, done["paths"])
+
+
+def test_a_dry_run_of_a_merge_names_the_conflicts(shell: Shell) -> None:
+    """Beside what would change; its exit code is that of the merge."""
+    shell.ok("state", "put", "shopping", "/own.json", "1", "--timeline", "what-if")
+    words = ("threads", "merge", "shopping", "what-if")
+
+    shown, planned = shell(*words, "--dry-run"), shell(*words, "--dry-run", "--json").json
+
+    assert shown.code == shell(*words).code == 4
+    assert shown.out.startswith(
+        "Merging what-if into main would change 1 path\n  + /own.json\n✗ 1 path in conflict"
+    )
+    assert [each["path"] for each in planned["conflicts"]] == ["/todos.json"]
+
+
+def test_a_dry_run_picks_each_turn_on_top_of_those_before_it(shell: Shell) -> None:
+    """The second turn is no conflict with what the first would leave, also where a rule joins; then it is picked so."""
+    counting = Agent("clerk", state=[perdure.state("/count.json", merge="counter")])
+    with perdure.open(shell.store) as store:
+        thread = store.thread("shopping-2", agent=counting)
+        thread.put("/count.json", 0)
+        fork = thread.fork("fork")
+        fork.put("/count.json", 9)
+        for number in (1, 2):
+            with thread.change("add") as change:
+                change.say("user", f"Add {number}.")
+                change.increment("/count.json")
+                change.put("/last.json", number)
+        head = fork.head
+    words = ("threads", "cherry-pick", "shopping-2", "1..2", "--onto", "fork", "--json")
+
+    planned = [json.loads(line) for line in shell.ok(*words, "--dry-run").out.splitlines()]
+
+    assert [[each["what"] for each in one["changed"]] for one in planned] == [
+        ["changed", "added"],
+        ["changed"] * 2,
+    ]
+    with perdure.open(shell.store) as store:
+        assert store.thread("shopping-2").on("fork").head == head
+    done = [json.loads(line) for line in shell.ok(*words).out.splitlines()]
+    assert [each["paths"] for each in planned] == [each["paths"] for each in done]
+    counted = shell.ok("state", "get", "shopping-2", "/count.json", "--timeline", "fork", "--json").json[
+        "value"
+    ]
+    assert counted == 11
+
+
+def test_a_dry_run_of_picks_ends_with_the_first_conflict(shell: Shell) -> None:
+    """What comes after it would not be picked."""
+    _say(shell, "jam")
+    before = heads(shell)
+
+    ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if", "--dry-run", "--json")
+
+    assert [json.loads(line)["conflicts"] != [] for line in ended.out.splitlines()] == [True]
+    assert (ended.code, heads(shell)) == (4, before)
+
+
 def test_undo_goes_back_to_a_moment(shell: Shell) -> None:
     """The command has the name of the argument in Python."""
     shell.ok("threads", "undo", "shopping", "--to", "turn:1")
 
     assert shell.ok("state", "get", "shopping", "/todos.json", "--json").json["value"] == ["milk"]
+
+
+def test_an_undo_after_a_promotion_says_how_to_get_the_old_main_back(shell: Shell) -> None:
+    """It goes over a turn, as ever; the command that it names brings the old main back, and then there is nothing to say."""
+    old = shell.ok("threads", "show", "shopping", "--json").json["commit"]
+    shell.ok("threads", "promote", "shopping", "what-if")
+
+    told = shell.ok("threads", "undo", "shopping").out
+    again = shell.ok("threads", "undo", "shopping", "--json").json
+
+    assert "It went over a turn of the promoted timeline, which is still main." in told
+    assert "Back to the old main: perdure threads undo shopping --to version:4" in told
+    assert again["old_main"] == "version:4"
+    back = shell.ok("threads", "undo", "shopping", "--to", "version:4", "--json").json
+    assert (back["head"]["commit"], back["old_main"]) == (old, None)
+
+
+def test_an_undo_after_a_commit_says_nothing_of_a_promotion(shell: Shell) -> None:
+    """What was promoted before the last commit is not what a person means."""
+    shell.ok("threads", "promote", "shopping", "what-if")
+    shell.ok("state", "put", "shopping", "/x.json", "1")
+
+    assert shell.ok("threads", "undo", "shopping", "--json").json["old_main"] is None
 
 
 def test_a_value_is_blamed_at_a_moment(shell: Shell) -> None:
@@ -308,6 +434,21 @@ def test_a_replay_lists_what_was_not_made(empty: Shell) -> None:
     assert "Gave 2 inputs of main to again" in ended.out
     assert "1 call not made:" in ended.out
     assert sent == ["ann"]
+
+
+def test_a_repeated_replay_tells_old_inputs_from_new_ones(empty: Shell) -> None:
+    """It counts what it gave; where the order cannot be kept, the error says with which options it can."""
+    talk(empty.store)
+    words = ("threads", "replay", "books", "--onto", "again", "--code", CODE)
+    empty.ok(*words, "--since", "turn:2")
+
+    refused = empty(*words, "--json")
+    shown = empty.ok(*words, "--since", "turn:2").out
+
+    assert refused.error["code"] == "replay_out_of_order"
+    assert "--since turn:2" in refused.error["hint"]
+    assert shown.startswith("again has the input of main already; nothing was given")
+    assert "was there" in shown
 
 
 def test_a_failed_run_is_shown_in_the_log(empty: Shell) -> None:

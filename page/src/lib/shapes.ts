@@ -29,7 +29,7 @@ export interface PathChange { path: string; what: string }
 export interface Turn {
   number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
   run: string | null; status: string | null; why: string | null; backend: string | null;
-  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean;
+  input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean; damaged?: boolean;
 }
 export interface TurnPage { thread: string; timeline: string; turns: Turn[]; more: boolean }
 export interface GraphNode { commit: string; parents: string[]; timelines: string[]; turn: Turn }
@@ -80,7 +80,7 @@ export interface Entry { path: string; form: string; media_type: string; size: n
 export interface StatePage { commit: string | null; prefix: string; paths: Entry[]; more: boolean; next?: string }
 export interface StateValue extends Value { path: string; commit: string | null }
 export interface Blame {
-  path: string; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
+  path: string; place: (string | number)[]; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
   run: string | null; backend: string | null; message: Message | null;
 }
 export interface ContextItem { tier: number; tier_name: string; what: string; tokens: number; included: boolean; why: string; refs: string[] }
@@ -94,7 +94,7 @@ export interface Report {
   items: Grade[]; losses: Loss[]; notes: string[]; checkpoint: string | null; commit: string | null; told: string;
 }
 export interface Switched { dry_run: boolean; switched: boolean; report: Report }
-export interface HeadMove { thread: string; head: Head; turn: number }
+export interface HeadMove { thread: string; head: Head; turn: number; old_main?: string | null }
 export interface RunResult { thread: string; run: string | Run; status?: string; text?: string; why?: string | null; approvals?: Ticket[] }
 
 export interface Agent { name: string; threads: number; backend: string | null; tools: string[]; applied_at: string | null; version: string | null; served?: boolean }

@@ -109,6 +109,14 @@ COMMANDS: Mapping[str, str] = {
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
+    "replay_out_of_order": (
+        "Give only those after it with --since turn:{since}, or replay onto another fork: "
+        "<threads fork THREAD NAME --timeline {timeline} --at REF>."
+    ),
+    "replayed_input_undone": (
+        "Take the undo back with <threads redo THREAD --timeline {timeline}>, or replay onto another fork: "
+        "<threads fork THREAD NAME --timeline {timeline}>."
+    ),
     "request_not_signed": (
         "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
     ),

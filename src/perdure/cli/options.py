@@ -24,6 +24,7 @@ __all__ = [
     "Prefix",
     "Reason",
     "Rebase",
+    "PlaceInside",
     "StatePath",
     "ThisRun",
     "ThreadId",
@@ -92,6 +93,14 @@ By: TypeAlias = Annotated[
 Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="The reason to record")]
 StatePath: TypeAlias = Annotated[
     str | None, Parameter(name="PATH", help="The path, such as /todos.json", show_default=False)
+]
+PlaceInside: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--place",
+        metavar="PLACE",
+        help="A place inside the JSON document: a key, or a list of keys and indexes, such as '[\"jam\",0]'",
+    ),
 ]
 Prefix: TypeAlias = Annotated[
     str | None, Parameter(name="PREFIX", help="Only this path and those below it", show_default=False)

@@ -91,15 +91,16 @@ def _answered(answer: object, words: Sequence[str]) -> int:
 
 
 def _as_they_come(answers: Iterator[Answer], words: Sequence[str]) -> int:
-    """Print answers one after another, as JSON one a line."""
-    screen, json = _screen(words), usage.wants_json(words)
+    """Print answers one after another, as JSON one a line; return the highest of their exit codes."""
+    screen, json, code = _screen(words), usage.wants_json(words), 0
     for answer in answers:
         if json:
             print(safe_json(msgspec.to_builtins(answer), indent=None))
         else:
             answer.show(screen)
         sys.stdout.flush()
-    return 0
+        code = max(code, answer.exit_code)
+    return code
 
 
 def _screen(words: Sequence[str]) -> Screen:

@@ -19,6 +19,9 @@ resolved from every base, and it is a conflict if the results differ.  Values th
 counter, or a list that is appended to) still have one right answer: they are joined from the sum
 of the bases, which is computed in the same way from the bases' own common ancestors.
 
+A dry run decides in the same way and writes nothing.  Several picks of one dry run are decided on a `Draft`, each on
+top of what those before it would leave.
+
 The module has one importer, because the thread is the only place where merges begin; it is a
 module of its own because the rules of merging are tested alone.
 """
@@ -26,7 +29,7 @@ module of its own because the rules of merging are tested alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -59,10 +62,13 @@ from perdure.model.merge_rules import (
 from perdure.model.patch import JSON_TYPE, Stored
 
 __all__ = [
+    "TakenPath",
     "Taken",
     "Terms",
     "cherry_pick",
     "merge",
+    "would_merge",
+    "would_pick",
     "Decision",
     "Joined",
     "Read",
@@ -107,7 +113,9 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.puts) + len(self.deletes)
 
 
-def resolve(base: Tree, ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read) -> Resolution:
+def resolve(
+    base: Tree, ours: Tree | Draft, theirs: Tree, rules: Mapping[str, Rule], read: Read
+) -> Resolution:
     """Return how to take what `theirs` changed since `base` into `ours`."""
     meetings = (meeting for meeting in merge3(base, ours, theirs) if not reserved(meeting.path))
     return collected(decide(meeting, rules, read) for meeting in meetings)
@@ -210,7 +218,7 @@ def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> t
 
 
 def resolve_criss_cross(
-    bases: Sequence[Shared], ours: Tree, theirs: Tree, rules: Mapping[str, Rule], read: Read
+    bases: Sequence[Shared], ours: Tree | Draft, theirs: Tree, rules: Mapping[str, Rule], read: Read
 ) -> Resolution:
     """Return how to take what `theirs` changed into `ours`, seen from every one of `bases`."""
     paths = _paths(bases, theirs, rules)
@@ -345,13 +353,22 @@ def _only_reordered(before: Json, now: Json) -> bool:
     return sorted(map(canonical.encode, before)) == sorted(map(canonical.encode, now))
 
 
+class TakenPath(msgspec.Struct, frozen=True):
+    """A path that a merge or a cherry-pick would change."""
+
+    path: str
+    what: Literal["added", "changed", "removed"]
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a merge or a cherry-pick."""
+    """The outcome of a merge or a cherry-pick, or with a dry run what it would be."""
 
     head: Head
-    commit: Digest | None  # None: there was nothing to merge, and nothing was written
+    commit: Digest | None  # None: there was nothing to merge, or it was a dry run; nothing was written
     base: Digest | None  # the deepest commit where the lines parted; for a pick, its first parent
     paths: int  # how many changed
+    changes: tuple[TakenPath, ...] = ()  # of a dry run, in the order of the paths
+    conflicts: tuple[PathConflict, ...] = ()  # of a dry run: those for which no side is preferred
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,6 +397,31 @@ def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str)
 
 
 def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -> Taken:
+    bases = _bases(space, onto, other)
+    if bases is None:
+        return Taken(head=onto, commit=None, base=other, paths=0)
+    base = bases[0].digest if bases else None
+    resolved, covered = _resolved(space, bases, Draft(space, onto.commit), other, terms)
+    _check_no_conflict(resolved)
+    event = Merged(id=space.ids(), timeline=source, base=base, paths=resolved.paths)
+    proposal = _proposal(space, onto, resolved, (event, *covered), terms, others=(other,))
+    intent = _intent("merge", onto, source, terms)
+    done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
+    return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
+
+
+def would_merge(space: Space, onto: Head, other: Digest, terms: Terms) -> Taken:
+    """Return what `merge` would do, also if it would raise `MergeConflict`; nothing is written."""
+    bases = _bases(space, onto, other)
+    if bases is None:
+        return Taken(head=onto, commit=None, base=other, paths=0)
+    draft = Draft(space, onto.commit)
+    resolved, _ = _resolved(space, bases, draft, other, terms)
+    return _planned(space, onto, bases[0].digest if bases else None, resolved, draft)
+
+
+def _bases(space: Space, onto: Head, other: Digest) -> list[Point] | None:
+    """Return the best common ancestors of two lines; None: the timeline has the other one whole."""
     if onto.commit is None:
         raise Invalid(
             f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written.",
@@ -388,16 +430,7 @@ def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -
             timeline=onto.timeline,
         )
     here, there = ancestry.point(space, onto.commit), Point(other, space.given(other).place.depth)
-    if ancestry.contains(space, here, there):
-        return Taken(head=onto, commit=None, base=other, paths=0)
-    bases = ancestry.commons(space, here, there)
-    base = bases[0].digest if bases else None
-    resolved, covered = _resolved(space, bases, onto.commit, other, terms)
-    event = Merged(id=space.ids(), timeline=source, base=base, paths=resolved.paths)
-    proposal = _proposal(space, onto, resolved, (event, *covered), terms, others=(other,))
-    intent = _intent("merge", onto, source, terms)
-    done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
-    return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
+    return None if ancestry.contains(space, here, there) else ancestry.commons(space, here, there)
 
 
 def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn: bool = False) -> Taken:
@@ -417,13 +450,89 @@ def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn:
 def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest, *, turn: bool) -> Taken:
     base = _base_of(space, commit, turn=turn)
     bases = [] if base is None else [ancestry.point(space, base)]
-    resolved, covered = _resolved(space, bases, onto.commit, commit, terms)
+    resolved, covered = _resolved(space, bases, Draft(space, onto.commit), commit, terms)
+    _check_no_conflict(resolved)
     if not resolved.paths:
         return Taken(head=onto, commit=None, base=base, paths=0)
     event = Picked(id=space.ids(), commit=commit, since=base)
     proposal = _proposal(space, onto, resolved, (event, *covered), terms)
     done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
     return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
+
+
+def would_pick(
+    space: Space, onto: Head, picks: Iterable[tuple[Digest, bool]], terms: Terms
+) -> Iterator[Taken]:
+    """Yield what each `cherry_pick` would do, one on top of the other; nothing is written.
+
+    Each pick is a commit, and whether its whole turn is meant.  The first one with a conflict is the last.
+    """
+    draft = Draft(space, onto.commit)
+    for commit, turn in picks:
+        base = _base_of(space, commit, turn=turn)
+        bases = [] if base is None else [ancestry.point(space, base)]
+        resolved, _ = _resolved(space, bases, draft, commit, terms)
+        yield _planned(space, onto, base, resolved, draft)
+        if resolved.conflicts:
+            return
+        draft.take(resolved)
+
+
+def _planned(space: Space, onto: Head, base: Digest | None, resolved: Resolution, draft: Draft) -> Taken:
+    gc_generation.check_kept(space, draft.stored(resolved))
+    before = draft.get_many(put.path for put in resolved.puts)
+    changes = [TakenPath(put.path, "changed" if put.path in before else "added") for put in resolved.puts]
+    changes += [TakenPath(path, "removed") for path in resolved.deletes]
+    changes.sort(key=lambda each: each.path)
+    return Taken(
+        head=onto,
+        commit=None,
+        base=base,
+        paths=resolved.paths,
+        changes=tuple(changes),
+        conflicts=resolved.conflicts,
+    )
+
+
+class Draft:
+    """The state of a timeline with the changes of picks that were decided and not written."""
+
+    def __init__(self, space: Space, at: Digest | None) -> None:
+        """Begin with the state at a commit."""
+        self._space, self._tree = space, space.tree_at(at)
+        self._changed: dict[str, Entry | None] = {}  # None: removed
+        self._joined: dict[Digest, Json] = {}  # values that rules joined, which are not stored
+
+    def get_many(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """Return the entries at those of `paths` that have one."""
+        wanted = list(paths)
+        found = self._tree.get_many(wanted)
+        if not self._changed:
+            return found
+        now = {path: self._changed.get(path, found.get(path)) for path in wanted}
+        return {path: entry for path, entry in now.items() if entry is not None}
+
+    def read(self, entry: Entry) -> Json:
+        """Return the document of an entry."""
+        known = self._joined
+        return known[entry.value] if entry.value in known else values.read_json(self._space, entry.value)
+
+    def stored(self, resolved: Resolution) -> list[Digest]:
+        """Return the values of a resolution that are stored."""
+        puts = (put.value for put in resolved.puts if isinstance(put, Entry))
+        return [value for value in puts if value not in self._joined]
+
+    def take(self, resolved: Resolution) -> None:
+        """Change what a resolution says."""
+        self._changed |= dict.fromkeys(resolved.deletes)
+        for put in resolved.puts:
+            if isinstance(put, Joined):
+                body = canonical.encode(put.value)
+                entry = Entry(put.path, "json", JSON_TYPE, len(body), digest_of(Kind.VALUE, body))
+                self._joined[entry.value] = put.value
+            else:
+                entry = put
+            self._changed[put.path] = entry
 
 
 def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
@@ -437,35 +546,43 @@ def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
 
 
 def _resolved(
-    space: Space, bases: Sequence[Point], ours: Digest | None, theirs: Digest, terms: Terms
+    space: Space, bases: Sequence[Point], mine: Draft, theirs: Digest, terms: Terms
 ) -> tuple[Resolution, tuple[ConflictCovered, ...]]:
-    """Return the resolution of two commits with these common ancestors, and which of our values theirs covered.
+    """Return the resolution of two states with these common ancestors, and which of our values theirs covered.
 
-    Raises `MergeConflict` if a path is in conflict for which no side is preferred.
+    Its conflicts are those for which no side is preferred.
     """
     rules, prefer = check_rules(terms.rules), check_sides(terms.prefer)
-    mine, others = space.tree_at(ours), space.tree_at(theirs)
-    read: Read = lambda entry: values.read_json(space, entry.value)  # noqa: E731
+    others = space.tree_at(theirs)
     if len(bases) > 1:
-        resolved = resolve_criss_cross(shared(space, bases, rules), mine, others, rules, read)
+        resolved = resolve_criss_cross(shared(space, bases, rules), mine, others, rules, mine.read)
     else:
         base = space.tree_at(bases[0].digest if bases else None)
-        resolved = resolve(base, mine, others, rules, read)
+        resolved = resolve(base, mine, others, rules, mine.read)
     sides = {each.path: side_for(each.path, prefer) for each in resolved.conflicts}
-    open_conflicts = [each for each in resolved.conflicts if sides[each.path] is None]
-    if open_conflicts:
-        raise MergeConflict(open_conflicts)
+    undecided = tuple(each for each in resolved.conflicts if sides[each.path] is None)
     taken = [each for each in resolved.conflicts if sides[each.path] == "theirs"]
     settled = [(each.path if (entry := others.get(each.path)) is None else entry) for each in taken]
     puts = [*resolved.puts, *(each for each in settled if isinstance(each, Entry))]
     deletes = [*resolved.deletes, *(each for each in settled if isinstance(each, str))]
-    whole = Resolution(puts=tuple(sorted(puts, key=lambda each: each.path)), deletes=tuple(sorted(deletes)))
-    before = {each.path: mine.get(each.path) for each in taken}
+    whole = Resolution(
+        puts=tuple(sorted(puts, key=lambda each: each.path)),
+        deletes=tuple(sorted(deletes)),
+        conflicts=undecided,
+    )
+    before = mine.get_many(each.path for each in taken)
     events = [
-        ConflictCovered(id=space.ids(), path=path, covered=entry.value if entry else None)
-        for path, entry in before.items()
+        ConflictCovered(id=space.ids(), path=each.path, covered=held.value if held else None)
+        for each in taken
+        for held in (before.get(each.path),)
     ]
     return whole, tuple(events)
+
+
+def _check_no_conflict(resolved: Resolution) -> None:
+    """Raise `MergeConflict` if a path is in conflict for which no side is preferred."""
+    if resolved.conflicts:
+        raise MergeConflict(resolved.conflicts)
 
 
 def _proposal(

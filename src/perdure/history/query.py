@@ -6,7 +6,8 @@ calls count through merges too.
 
 `blame` finds the commit that wrote the value of a path.  A value can change and change back, so it reads the commits
 one by one, from the newest back along first parents, until the patch of one writes the path.  Where that commit is a
-merge that took the value from the other line, the search continues there.
+merge that took the value from the other line, the search continues there.  With a place inside the document it goes
+on until a commit left another value there than it found: only documents that commits on the way wrote are read.
 
 `bisect` finds the first commit at which a predicate is true with about log2(n) questions on a line of n commits.  The
 predicate must be false at the old end and true at the new end.  If it changes several times, the answer is one of
@@ -19,16 +20,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Step
 from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, reader
 from perdure.history.ancestry import Point, Stretch
+from perdure.history.changes.json_edits import Place, read, spell_place
+from perdure.history.changes.values import read_json
 from perdure.history.space import Space
 from perdure.history.tree import Entry, diff
+from perdure.model import canonical
 from perdure.model.digest import Digest
 from perdure.model.event import Event, MessageAppended, RunStarted, ToolCallRequested
-from perdure.model.names import check_prefix, prefixes_of
+from perdure.model.names import COMPARED_MAX, check_prefix, near, prefixes_of
 from perdure.model.patch import Clear, Op, Replace
 
 __all__ = ["Blame", "Called", "Difference", "Said", "StateChange", "between", "bisect", "blame", "changes"]
@@ -144,6 +149,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """The commit that wrote a value, with its run, message, backend and author."""
 
     path: str
+    place: Place = ()  # inside the document; empty: the document as a whole
     commit: Digest
     reason: str
     at: int  # µs since 1970, UTC
@@ -155,13 +161,61 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     author: str | None = None
 
 
-def blame(space: Space, at: Digest | None, path: str) -> Blame:
-    """Return the commit that wrote the value of `path` at a commit; raises `NotFound` if it has none."""
+def blame(space: Space, at: Digest | None, path: str, place: Place = ()) -> Blame:
+    """Return the commit that wrote the value of `path` at a commit; raises `NotFound` if it has none.
+
+    With a `place` it is the commit that last changed what is there in the document.  Raises `Forgotten` if a policy
+    removed the document that it is compared with.
+    """
     entry = reader.entry_at(space, at, path)
     step = _writer(space, at, path)
-    while (other := _origin(space, step, entry)) is not None:
-        step = _writer(space, other, path)
-    return _blamed(path, step, list(_turn_so_far(space, step)))
+    if place:
+        value = _read_at(space, at, path, place)
+        if value is None:
+            raise _nothing_there(space, entry, place)
+        step = _changer(space, step, path, place, value)
+    else:
+        while (other := _origin(space, step, entry)) is not None:
+            step = _writer(space, other, path)
+    return _blamed(path, place, step, list(_turn_so_far(space, step)))
+
+
+def _changer(space: Space, step: Step, path: str, place: Place, value: bytes) -> Step:
+    """Return the last commit, at `step` or before it, that left `value` at the place, and had not found it there."""
+    while True:
+        try:
+            same = (line for line in step.commit.parents if _read_at(space, line, path, place) == value)
+            line = next(same, None)  # the first parent before those that were merged
+        except Forgotten as gone:
+            what = f"what {path} held before commit {step.digest[:12]}, which wrote it,"
+            raise Forgotten(what, gone.why, advice="Ask for the whole document.") from gone
+        if line is None:
+            return step
+        step = _writer(space, line, path)
+
+
+def _nothing_there(space: Space, entry: Entry, place: Place) -> NotFound:
+    """Return the error for a place that a document does not have, with keys that may have been meant."""
+    above = UNSET if entry.form != "json" else read(read_json(space, entry.value), place[:-1])
+    keys = list(above)[:COMPARED_MAX] if isinstance(above, dict) else []
+    step = str(place[-1]).strip("/.")  # as a pointer of another notation has it
+    close = [step] if step in keys else near(step, keys)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return NotFound(
+        f"the document {entry.path} has nothing at {spell_place(place)}.{hint}",
+        code="place_not_found",
+        advice="A place is a list of the keys and indexes that lead to it.",
+        path=entry.path,
+        place=place,
+        near=close,
+    )
+
+
+def _read_at(space: Space, at: Digest | None, path: str, place: Place) -> bytes | None:
+    """Return what is at the place, in canonical bytes; None: there is no such document, or no such place in it."""
+    entry = space.tree_at(at).get(path)
+    found = UNSET if entry is None or entry.form != "json" else read(read_json(space, entry.value), place)
+    return None if isinstance(found, UnsetType) else canonical.encode(found)
 
 
 def _writer(space: Space, at: Digest | None, path: str) -> Step:
@@ -201,12 +255,13 @@ def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:
         yield earlier
 
 
-def _blamed(path: str, step: Step, turn: Sequence[Step]) -> Blame:
+def _blamed(path: str, place: Place, step: Step, turn: Sequence[Step]) -> Blame:
     events = [event for earlier in turn for event in reversed(earlier.changeset.events)]
     message = next((event for event in events if isinstance(event, MessageAppended)), None)
     acting = next((event for event in (*step.changeset.events, *events) if event.provider), message)
     return Blame(
         path=path,
+        place=place,
         commit=step.digest,
         reason=step.commit.reason,
         at=step.commit.at,

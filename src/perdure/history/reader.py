@@ -214,21 +214,26 @@ def is_ancestor(space: Space, older: Digest | None, newer: Digest | None) -> boo
     return space.before(newer, back).digest == older
 
 
-def transcript(space: Space, at: Digest | None, *, limit: int | None = None) -> list[TranscriptEntry]:
-    """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them."""
+def transcript(
+    space: Space, at: Digest | None, *, limit: int | None = None, passes_damage: bool = False
+) -> list[TranscriptEntry]:
+    """Return the last `limit` messages of the line that ends at `at`, oldest first; `limit` None: all of them.
+
+    `passes_damage` is as in `turns`.
+    """
     check_limit(limit)
     found: list[TranscriptEntry] = []
     size, taken_back = _PAGE, Retractions()
     while at is not None and (limit is None or len(found) < limit) and not taken_back.is_all:
         left = None if limit is None else limit - len(found)
-        page = space.back(at, limit=size if left is None else min(left, size), bodies=True)
+        page = space.back(at, limit=size if left is None else min(left, size), bodies=not passes_damage)
         said = [
             MessageAt(event, step.digest, step.commit)
             for step in page
             for _, event in taken_back.left(step.changeset.events)
             if isinstance(event, MessageAppended)
         ]
-        found += spoken(space, said[:left], page)
+        found += spoken(space, said[:left], page, passes_damage=passes_damage)
         at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
     found.reverse()
     return found

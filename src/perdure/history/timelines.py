@@ -4,7 +4,8 @@ A move copies nothing and removes nothing: a commit that a head has left can be 
 and returned to.  Every move raises the version, so a head read before it is stale after it.
 The write expects the whole head that was read.  With the same op_id a move happens once; without
 one (None) it is never repeated.  A move names a commit without supplying its objects, so a move
-to a commit whose state was forgotten is refused.
+to a commit whose state was forgotten is refused, and so is one to a line with messages that were
+forgotten, as far as the line that is left does not have them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from msgspec import UNSET, UnsetType
 
 from perdure.engines import loops
 from perdure.engines.contract import GC, CellOf, CellWrite, Hold, Move, OpOf, Question, Write
-from perdure.errors import Conflict, Invalid, NotFound, OpReused, Sealed, StaleHead
-from perdure.history import gc_generation, reader, revisions, writer
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound, OpReused, Sealed, StaleHead
+from perdure.history import ancestry, gc_generation, reader, revisions, writer
 from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
 from perdure.model import names
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head
 
 __all__ = ["fork", "move_questions", "promote", "redo", "seal", "timelines", "undo", "undo_to"]
@@ -56,10 +58,10 @@ def fork(
         )
     intent = _intent("fork", name, timeline, *(() if at is UNSET else (_written(at),)), *meant)
 
-    def next_move(space: Space) -> Move:
+    def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
         to = head.commit if at is UNSET else None if at is None else revisions.resolve(space, head, at)
-        return Move(act=Act.FORK, timeline=name, expected=None, to=to)
+        return head, Move(act=Act.FORK, timeline=name, expected=None, to=to)
 
     return _once(space, next_move, op_id=op_id, intent=intent, cells=cells)
 
@@ -77,9 +79,9 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> H
         )
     intent = _intent("undo", timeline, turns)
 
-    def next_move(space: Space) -> Move:
+    def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return _from(head, Act.UNDO, _before(space, head, turns))
+        return head, _from(head, Act.UNDO, _before(space, head, turns))
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -91,9 +93,9 @@ def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str | None) 
     """
     intent = _intent("undo to", timeline, _written(to))
 
-    def next_move(space: Space) -> Move:
+    def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return _from(head, Act.UNDO, None if to is None else revisions.resolve(space, head, to))
+        return head, _from(head, Act.UNDO, None if to is None else revisions.resolve(space, head, to))
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -105,9 +107,9 @@ def redo(space: Space, timeline: str, *, op_id: str | None) -> Head:
     """
     intent = _intent("redo", timeline)
 
-    def next_move(space: Space) -> Move:
+    def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return _from(head, Act.REDO, _undone(space, head))
+        return head, _from(head, Act.REDO, _undone(space, head))
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -136,7 +138,7 @@ def promote(
 
     def promoted(space: Space) -> Head:
         main = onto or reader.head_to_move(space, MAIN)
-        gc_generation.check_state(space, other.commit)
+        _check_kept(space, other.commit, main.commit)
         old_main = Move(
             act=Act.KEEP, timeline=f"{MAIN}.v{main.version}", expected=None, to=main.commit, seal=True
         )
@@ -159,9 +161,9 @@ def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
     """End writing on the timeline for ever.  It can still be read, forked and promoted."""
     intent = _intent("seal", timeline)
 
-    def next_move(space: Space) -> Move:
+    def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
+        return head, Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -193,25 +195,47 @@ def _intent(act: str, timeline: str, *how: str | int | None) -> Digest:
 
 def _once(
     space: Space,
-    next_move: Callable[[Space], Move],
+    next_move: Callable[[Space], tuple[Head, Move]],
     *,
     op_id: str | None,
     intent: Digest,
     cells: tuple[CellWrite, ...] = (),
 ) -> Head:
-    """Apply the move that `next_move` returns, unless it was applied before; raises `Forgotten` as `check_state`."""
+    """Apply the move that `next_move` returns with the head that it begins from, unless it was applied before.
+
+    Raises `Forgotten` as `_check_kept` does.
+    """
     name = space.ids() if op_id is None else op_id
 
     def moved(space: Space) -> Head:
-        move = next_move(space)
-        if move.expected is None or move.to != move.expected.commit:
-            gc_generation.check_state(space, move.to)
+        head, move = next_move(space)
+        if move.expected is None or move.to != head.commit:
+            _check_kept(space, move.to, head.commit)
         onto = move.expected or Head(move.timeline, 0, move.to)
         write = _write(space, (move,), name, intent, cells, is_new=op_id is None)
         return writer.submit(space, write, onto).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
     return earlier.heads[0] if earlier else gc_generation.fenced(space, moved)
+
+
+def _check_kept(space: Space, to: Digest | None, left: Digest | None) -> None:
+    """Raise `Forgotten` if the state at `to`, or a message that its line has and that of `left` has not, was forgotten."""
+    gc_generation.check_state(space, to)
+    if to is None or gc_generation.is_whole(space):
+        return
+    tip = ancestry.point(space, to)
+    parted = ancestry.meet(space, tip, None if left is None else ancestry.point(space, left))
+    for step in ancestry.walk(space, ancestry.Stretch(tip, parted.depth if parted else -1)):
+        said = [event.body for event in step.changeset.events if isinstance(event, MessageAppended)]
+        try:
+            gc_generation.check_kept(space, said)
+        except Forgotten as error:
+            what = f"nothing was moved: what was said in turn {step.turn_number} (commit {step.digest[:12]})"
+            advice = (
+                "Its changes of state can be taken over by a merge or a cherry-pick, as far as they are kept."
+            )
+            raise Forgotten(what, error.why, advice=advice) from error
 
 
 def _write(

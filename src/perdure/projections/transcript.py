@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.errors import Forgotten
+from perdure.errors import Corrupt, Forgotten
 from perdure.model.call import UNCLEAR
 from perdure.model.commit import Changeset, Commit, is_numbered
 from perdure.model.digest import Digest
@@ -95,7 +95,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def __repr__(self) -> str:
         """Say who said what, in one line."""
         if self.words is None:
-            return f"<{self.role}: forgotten>"
+            return f"<{self.role}: {'damaged' if self.is_damaged else 'forgotten'}>"
         calls = [f"→ {call.name}({call.args})" for call in self.words.tool_calls]
         results = [f"← {result.status}" for result in self.words.tool_results]
         said = [repr(self.text)] if self.text else []
@@ -103,15 +103,27 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def message(self) -> Message:
-        """The message; raises `Forgotten` if a policy removed its content."""
+        """The message; raises `Forgotten` if a policy removed its content, `Corrupt` if it is damaged."""
+        if self.is_damaged:
+            raise Corrupt(
+                f"message '{self.id}' is damaged: its stored bytes are not what was written.",
+                code="message_damaged",
+                advice="Run `perdure verify`.",
+                id=self.id,
+            )
         if self.words is None:
             raise Forgotten(f"message '{self.id}'", self.forgotten or "no reason is recorded")
         return self.words
 
     @property
     def text(self) -> str:
-        """The text; empty if it was forgotten."""
+        """The text; empty if it was forgotten, or is damaged."""
         return self.words.text if self.words else ""
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if its stored bytes are not what was written; only a reader that passes damage returns such a message."""
+        return self.words is None and self.forgotten is None
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from perdure.errors import Corrupt, Forgotten
-from perdure.history import reader
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
 from perdure.shapes.text import shortened, stamp
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.store.view import View
 
 __all__ = [
+    "DAMAGED",
     "WORDS_MAX",
     "MessageShape",
     "PathShape",
@@ -44,9 +44,12 @@ __all__ = [
     "input_at",
     "place_name",
     "step_losses",
+    "transcript_of",
     "turn_name",
+    "turns_of",
 ]
 
+DAMAGED = "damaged: its stored bytes are not what was written"  # in the place of words
 WORDS_MAX = 120  # characters of a message in an overview
 _COMMITS_A_PAGE = 100
 
@@ -64,6 +67,11 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     message: dict[str, Any] | None  # None: forgotten, or damaged if there is no reason
     forgotten: str | None  # why
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if its stored bytes are not what was written."""
+        return self.message is None and self.forgotten is None
 
     @classmethod
     def of(cls, entry: TranscriptEntry) -> MessageShape:
@@ -115,6 +123,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[MessageShape]
     changed: list[PathShape]
     forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
+    damaged: bool  # the stored bytes of a message are not what was written
 
     @classmethod
     def of(cls, turn: Turn, seen: View | None) -> TurnShape:
@@ -144,6 +153,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             messages=[MessageShape.of(entry) for entry in turn.entries],
             changed=changed,
             forgotten=is_forgotten,
+            damaged=any(entry.is_damaged for entry in turn.entries),
         )
 
 
@@ -225,8 +235,26 @@ def place_name(turn: int, *, is_apart: bool) -> str:
 def input_at(seen: View) -> str:
     """Return what the user said in the turn of the commit that is seen; empty: no message, or it is forgotten."""
     with suppress(Forgotten):
-        return next((turn.input for turn in seen.turns(limit=1)), "")
+        for turn in turns_of(seen, limit=1):
+            is_damaged = any(entry.is_damaged for entry in turn.entries if entry.role == "user")
+            return DAMAGED if is_damaged else turn.input
     return ""
+
+
+def turns_of(seen: View, *, limit: int | None) -> list[Turn]:
+    """Return the last turns for people; a message whose bytes are damaged is there without words."""
+    try:
+        return seen.turns(limit=limit)
+    except Corrupt:
+        return seen.turns(limit=limit, passes_damage=True)
+
+
+def transcript_of(seen: View, *, limit: int | None) -> list[TranscriptEntry]:
+    """Return the last messages for people; one whose bytes are damaged is there without words."""
+    try:
+        return seen.transcript(limit=limit)
+    except Corrupt:
+        return seen.transcript(limit=limit, passes_damage=True)
 
 
 class LossShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +296,7 @@ class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
         """Return the last turns at a moment; None: all."""
-        turns = seen.turns(limit=limit)
+        turns = turns_of(seen, limit=limit)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -293,12 +321,8 @@ class TurnLog(LogPage, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
-        """Return the last turns at a moment; None: all.  A message whose bytes are damaged is there without words."""
-        try:
-            turns = seen.turns(limit=limit)
-        except Corrupt:
-            space = seen._space  # pyright: ignore[reportPrivateUsage]
-            turns = reader.turns(space, seen.digest, limit=limit, passes_damage=True)
+        """Return the last turns at a moment; None: all."""
+        turns = turns_of(seen, limit=limit)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -338,7 +362,7 @@ class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int) -> Self:
         """Return the last messages at a moment."""
-        found = seen.transcript(limit=limit + 1)
+        found = transcript_of(seen, limit=limit + 1)
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
@@ -355,7 +379,10 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     parents: list[str]  # that are shown: before it on its line, then those that it merged
     timelines: list[str]  # whose head it is
     turn: TurnShape
-    skipped: int = 0  # turns that are left out between it and the first of its parents
+    skipped: int = 0  # turns with a message that are left out between it and the first of its parents
+    skipped_others: int = (
+        0  # edits, merges, picks and other changes without a message that are left out there
+    )
 
 
 class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,7 +420,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         order = _newest_first(commits, parents)
         kept = _kept(order, limit, heads, parents if reach > 1 else {})
         turns = _turns_at(thread, kept, parents, brief=brief)
-        before = {digest: _kept_parents(parents, digest, turns) for digest in kept}
+        before = {digest: _kept_parents(commits, parents, digest, turns) for digest in kept}
         return cls(
             thread=thread.id,
             nodes=[
@@ -403,10 +430,11 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
                     timelines=heads.get(digest, []),
                     turn=turns[digest],
                     skipped=before[digest][1],
+                    skipped_others=before[digest][2],
                 )
                 for digest in kept
             ],
-            more=len(kept) + sum(skipped for _, skipped in before.values()) < len(order)
+            more=len(kept) + sum(turns + others for _, turns, others in before.values()) < len(order)
             or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
         )
 
@@ -423,19 +451,20 @@ def _kept(order: list[str], limit: int, heads: Container[str], parents: Mapping[
 
 
 def _kept_parents(
-    parents: Mapping[str, list[str]], digest: str, kept: Container[str]
-) -> tuple[list[str], int]:
-    """Return the nearest kept commits before one, and how many were left out before the first of them."""
+    commits: Mapping[str, LogEntry], parents: Mapping[str, list[str]], digest: str, kept: Container[str]
+) -> tuple[list[str], int, int]:
+    """Return the nearest kept commits before one, and how many turns and other changes were left out before the first."""
     found: list[str] = []
-    skipped = 0
+    skipped = messages = 0
     for parent in parents[digest]:
         at: str | None = parent
         passed = 0
         while at is not None and at not in kept:
             at, passed = next(iter(parents.get(at, ())), None), passed + 1
-        skipped = passed if at is not None and not found else skipped
+        if at is not None and not found:
+            skipped, messages = passed, commits[parent].turn - commits[at].turn
         found.append(at or parent)
-    return found, skipped
+    return found, messages, skipped - messages
 
 
 def _turns_at(
@@ -450,7 +479,7 @@ def _turns_at(
             each = next(iter(parents[each]), "")
         if line:
             seen = thread.at(digest)
-            for turn in _with_states(thread, None if brief else seen, seen.turns(limit=line)):
+            for turn in _with_states(thread, None if brief else seen, turns_of(seen, limit=line)):
                 found.setdefault(turn.after, _brief(turn) if brief else turn)
     return found
 

@@ -11,14 +11,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from perdure.history.artifacts import Listed
+from perdure.history.changes.json_edits import Place, read
 from perdure.history.tree import Entry
 from perdure.history.verify import VerifyReport
 from perdure.memory import Found
 from perdure.model.memory import Remembered, Source
 from perdure.model.run import Cost, Usage
-from perdure.shapes.conversation import MessageShape, input_at
+from perdure.shapes.conversation import MessageShape, input_at, transcript_of
 from perdure.shapes.ledger import CostShape
-from perdure.shapes.text import preview, stamp
+from perdure.shapes.text import in_short, preview, stamp
 from perdure.store.agents import AgentMap, Kept
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -135,6 +136,7 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
     """The commit that wrote the value at a path, and what stood behind it."""
 
     path: str
+    place: list[str | int]  # inside the document; empty: the document as a whole
     preview: str
     commit: str
     turn: int
@@ -148,16 +150,17 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
     message: MessageShape | None  # the last one of the same turn, up to that commit
 
     @classmethod
-    def of(cls, line: Thread | AgentMap, seen: View, path: str) -> Self:
+    def of(cls, line: Thread | AgentMap, seen: View, path: str, place: Place = ()) -> Self:
         """Find what wrote the value at a path of `line`, at the moment of `seen`; raises `NotFound`."""
-        found = seen.blame(path)
+        found = seen.blame(path, place=place)
         then = seen.at(found.commit)
-        last = then.transcript(limit=1) if found.message is not None else ()
+        last = transcript_of(then, limit=1) if found.message is not None else ()
         entry = then.log(limit=1)[0]
         return cls(
             **whose(line),
             path=path,
-            preview=preview(seen, seen.entry(path)),
+            place=list(place),
+            preview=in_short(read(seen.get(path), place)) if place else preview(seen, seen.entry(path)),
             commit=found.commit,
             turn=entry.turn,
             apart=entry.is_apart,

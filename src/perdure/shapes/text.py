@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a command that touches no store loads none
 
 __all__ = [
     "in_json",
+    "in_short",
     "inline",
     "now",
     "preview",
@@ -106,7 +107,12 @@ def preview(view: View, entry: Entry) -> str:
         return f"{entry.media_type}, {size(entry.size)}"
     if entry.size > _PREVIEW_BYTES_MAX:
         return f"JSON, {size(entry.size)}"
-    return shortened(safe_json(view.get(entry.path), indent=None), _PREVIEW_LENGTH)
+    return in_short(view.get(entry.path))
+
+
+def in_short(value: object) -> str:
+    """Return the JSON of a value on one line, shortened."""
+    return shortened(safe_json(value, indent=None), _PREVIEW_LENGTH)
 
 
 def now() -> int:

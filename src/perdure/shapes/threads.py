@@ -10,7 +10,8 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.model import message as messages
-from perdure.shapes.conversation import LossShape, MessageShape, input_at, losses_of
+from perdure.model.commit import Act
+from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
@@ -34,6 +35,7 @@ __all__ = [
     "ComparedState",
     "ComparedValue",
     "Comparison",
+    "ConflictShape",
     "ContextItem",
     "ContextShape",
     "ForkShape",
@@ -52,9 +54,11 @@ __all__ = [
     "ThreadPage",
     "ThreadShape",
     "TimelineShape",
+    "UndoShape",
 ]
 
 _MESSAGES_SHOWN = 4
+_MOVES_LOOKED_AT = 20  # for a promotion before an undo
 _VALUE_BYTES_MAX = 64 * 1024
 
 
@@ -202,7 +206,7 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
             names=[name for entry in seen.log(limit=1) for name in entry.names],
             paths=sum(1 for _ in seen.entries()),
             timelines=TimelineShape.every(thread, seen),
-            messages=[MessageShape.of(entry) for entry in seen.transcript(limit=_MESSAGES_SHOWN)],
+            messages=[MessageShape.of(entry) for entry in transcript_of(seen, limit=_MESSAGES_SHOWN)],
             cost=CostShape.of(thread.cost()),
         )
 
@@ -234,6 +238,29 @@ class HeadMove(msgspec.Struct, frozen=True, kw_only=True):
         """Return the answer of a move that ended at `head`."""
         turn, apart = _last_turn(thread, head)
         return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart)
+
+
+class UndoShape(HeadMove, frozen=True, kw_only=True):
+    """The head of a timeline after an undo."""
+
+    old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
+
+    @classmethod
+    def over(cls, thread: Thread, head: Head, *, turns: bool) -> Self:
+        """Return the answer of an undo that ended at `head`; `turns`: it went over turns, not to a moment."""
+        turn, apart = _last_turn(thread, head)
+        old_main = _before_promotion(thread, head) if turns else None
+        return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart, old_main=old_main)
+
+
+def _before_promotion(thread: Thread, head: Head) -> str | None:
+    """Return the moment before the promotion after which only undos and redos led to `head`; None: it was none."""
+    for move in thread.moves(before=head.version + 1, limit=_MOVES_LOOKED_AT):
+        if move.act is Act.PROMOTE:
+            return f"version:{move.version - 1}"
+        if move.act not in (Act.UNDO, Act.REDO):
+            return None
+    return None
 
 
 class ForkShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,8 +296,15 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
         )
 
 
+class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One path that both timelines changed, and how."""
+
+    path: str
+    why: str
+
+
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a merge."""
+    """The result of a merge, or with `dry_run` what it would be."""
 
     thread: str
     source: str
@@ -278,9 +312,12 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None  # null: there was nothing to take in, and nothing was written
     base: str | None  # where the lines parted
     paths: int  # how many changed
+    dry_run: bool
+    changed: list[PathShape]  # of a dry run
+    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
 
     @classmethod
-    def of(cls, thread: Thread, source: str, taken: Taken) -> Self:
+    def of(cls, thread: Thread, source: str, taken: Taken, *, dry_run: bool = False) -> Self:
         """Return the merge as programs read it."""
         return cls(
             thread=thread.id,
@@ -289,20 +326,26 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             commit=taken.commit,
             base=taken.base,
             paths=taken.paths,
+            dry_run=dry_run,
+            changed=_would_change(taken),
+            conflicts=_would_conflict(taken),
         )
 
 
 class PickShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, or one commit, whose changes were applied."""
+    """One turn, or one commit, whose changes were applied, or with `dry_run` would be."""
 
     thread: str
     picked: str
     head: HeadShape
     commit: str | None  # null: there was nothing to take in, and nothing was written
     paths: int
+    dry_run: bool
+    changed: list[PathShape]  # of a dry run
+    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
 
     @classmethod
-    def of(cls, thread: Thread, picked: str, taken: Taken) -> Self:
+    def of(cls, thread: Thread, picked: str, taken: Taken, *, dry_run: bool = False) -> Self:
         """Return the change that was picked as programs read it."""
         return cls(
             thread=thread.id,
@@ -310,7 +353,18 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             head=HeadShape.of(taken.head),
             commit=taken.commit,
             paths=taken.paths,
+            dry_run=dry_run,
+            changed=_would_change(taken),
+            conflicts=_would_conflict(taken),
         )
+
+
+def _would_change(taken: Taken) -> list[PathShape]:
+    return [PathShape(path=each.path, what=each.what) for each in taken.changes]
+
+
+def _would_conflict(taken: Taken) -> list[ConflictShape]:
+    return [ConflictShape(path=each.path, why=each.why) for each in taken.conflicts]
 
 
 def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:
@@ -410,7 +464,7 @@ def _side(
 def _messages(thread: Thread, said: Sequence[Said]) -> Iterator[MessageShape]:
     """Return the messages in order: those of one commit are the last of its transcript."""
     for commit, number in Counter(each.commit for each in said).items():
-        yield from map(MessageShape.of, thread.at(commit).transcript(limit=number))
+        yield from map(MessageShape.of, transcript_of(thread.at(commit), limit=number))
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ for any time, and use it after a fork of the process.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -215,7 +215,9 @@ class Thread(Switching):
     def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
         """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
 
-        Raises `StaleHead`, having moved nothing, if another writer moves `main` first.
+        To take it back, promote that one, or go back with `undo(to="version:<n>")`; `undo()` goes over a turn.  Raises
+        `StaleHead`, having moved nothing, if another writer moves `main` first, and `Forgotten` if a policy removed the
+        state there, or messages that `main` does not have.
         """
         lines = (MAIN, _named(other))
         op_id = given(op_id)
@@ -238,12 +240,14 @@ class Thread(Switching):
         *,
         reason: str = "merge",
         prefer: Side | Mapping[str, Side] | None = None,
+        dry_run: bool = False,
         op_id: str | None = None,
     ) -> Taken:
         """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
 
         `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
-        A value of ours that theirs covers is named by an event of the commit.
+        A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
+        answer has the paths that would change, and the conflicts.
         """
         source = _named(other)
         known = self._knowing(self.timeline, source, op_id=op_id)
@@ -252,6 +256,9 @@ class Thread(Switching):
         if theirs is None:
             return merge.Taken(head=head, commit=None, base=None, paths=0)
         terms = self._terms(known, head, reason, op_id, prefer)
+        if dry_run:
+            reader.unsealed_head(known, self.timeline)
+            return merge.would_merge(self._space, head, theirs, terms)
         act: Callable[[Space], Taken] = lambda space: merge.merge(space, head, theirs, terms, source=source)  # noqa: E731
         return self._merged("merge", act, terms)
 
@@ -261,27 +268,45 @@ class Thread(Switching):
         *,
         reason: str | None = None,
         prefer: Side | Mapping[str, Side] | None = None,
+        dry_run: bool = False,
         op_id: str | None = None,
     ) -> Taken:
         """Apply the change of state of one commit, or one turn, to this timeline again.
 
         A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  Without
-        a `reason` the commit says what was picked, such as "cherry-pick turn 4".  `prefer` is as in `merge`.  Raises
-        `MergeConflict`, having written nothing, on a conflict.
+        a `reason` the commit says what was picked, such as "cherry-pick turn 4".  `prefer` and `dry_run` are as in
+        `merge`.  Raises `MergeConflict`, having written nothing, on a conflict.
         """
+        if dry_run:
+            return next(self._would_pick((commit,), prefer))
         known = self._knowing(self.timeline, op_id=op_id)
         head = reader.head_to_move(known, self.timeline)
+        picked = self._picked(head, commit)
+        terms = self._terms(known, head, reason or revisions.picking(commit), op_id, prefer)
+        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
+            space, head, picked, terms, turn=isinstance(commit, Turn)
+        )
+        return self._merged("cherry-pick", act, terms)
+
+    def _would_pick(
+        self, commits: Iterable[Moment], prefer: Side | Mapping[str, Side] | None
+    ) -> Iterator[Taken]:
+        """Yield what `cherry_pick` of each would do, one on top of the other, up to the first with a conflict."""
+        known = self._knowing(self.timeline, op_id=None)
+        head = reader.unsealed_head(known, self.timeline)
+        picks = [(self._picked(head, each), isinstance(each, Turn)) for each in commits]
+        return merge.would_pick(
+            self._space, head, picks, self._terms(known, head, "cherry-pick", None, prefer)
+        )
+
+    def _picked(self, head: Head, commit: Moment) -> Digest:
         picked = revisions.resolve(self._space, head, commit)
         if picked is None:
             raise Invalid(
                 "the moment before the first commit changed nothing; nothing was written.",
                 code="nothing_to_pick",
             )
-        terms = self._terms(known, head, reason or revisions.picking(commit), op_id, prefer)
-        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
-            space, head, picked, terms, turn=isinstance(commit, Turn)
-        )
-        return self._merged("cherry-pick", act, terms)
+        return picked
 
     def replay(
         self,
@@ -295,8 +320,10 @@ class Thread(Switching):
 
         Later means after the two timelines parted, or after the moment `since`.  `effect_max` is the strongest effect
         that calls may have in these runs; calls beyond it, and calls that would need an approval, are denied and
-        listed.  An interrupted replay goes on if it is asked for again.  It ends with the first run that fails.  With
-        `dry_run` nothing is run: the report has the inputs, and the calls beyond the bound that they led to here.
+        listed.  An interrupted replay goes on if it is asked for again: the report says of each input whether it was
+        there before.  It ends with the first run that fails.  With `dry_run` nothing is run: the report has the inputs,
+        and the calls beyond the bound that they led to here.  Raises `Conflict`, having run nothing, if an input would
+        come after a later one that is there, or was undone there.
         """
         env, turns = self._replaying(_named(onto), since)
         if dry_run:

@@ -8,7 +8,7 @@ whole timeline and the whole ledger up to a position: made for comparing and aud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
@@ -18,6 +18,7 @@ from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes import values
+from perdure.history.changes.json_edits import check_place
 from perdure.history.changes.values import declared, typed
 from perdure.history.space import Space, TimelineContext, agent_after
 from perdure.history.tree import EMPTY, Entry, Tree
@@ -222,9 +223,12 @@ class View:
             raise self._gone(prefix, error) from error
         return {entry.path: value for entry, value in zip(found, read, strict=True)}
 
-    def transcript(self, *, limit: int | None = None) -> list[TranscriptEntry]:
-        """Read the messages, oldest first; with a `limit` only the last ones."""
-        return reader.transcript(self._space, self._now()[1], limit=limit)
+    def transcript(self, *, limit: int | None = None, passes_damage: bool = False) -> list[TranscriptEntry]:
+        """Read the messages, oldest first; with a `limit` only the last ones.
+
+        Raises `Corrupt` if one is damaged; with `passes_damage` it is in the list without words, as `is_damaged`.
+        """
+        return reader.transcript(self._space, self._now()[1], limit=limit, passes_damage=passes_damage)
 
     def losses(self, entry: TranscriptEntry) -> tuple[Loss, ...]:
         """Return what the step that produced this message could not represent unchanged, in request and answer."""
@@ -245,9 +249,9 @@ class View:
         found: list[Digest] = list(self._space.ask(LabelOf(self._space.name, label))[0])
         return [LogEntry.of(self._space.step(digest)) for digest in found]
 
-    def turns(self, *, limit: int | None = None) -> list[Turn]:
-        """Read the turns, oldest first; with a `limit` only the last ones."""
-        return reader.turns(self._space, self._now()[1], limit=limit)
+    def turns(self, *, limit: int | None = None, passes_damage: bool = False) -> list[Turn]:
+        """Read the turns, oldest first; with a `limit` only the last ones.  `passes_damage` is as in `transcript`."""
+        return reader.turns(self._space, self._now()[1], limit=limit, passes_damage=passes_damage)
 
     def checkpoint(self, *, to: str | None = None) -> Checkpoint:
         """Derive the checkpoint for a backend that takes over here, for `to` if it is named; nothing is written.
@@ -300,15 +304,15 @@ class View:
         other = commit if b is UNSET else revisions.resolve(self._space, head, b)
         return query.between(self._space, one, other, prefix=prefix)
 
-    def blame(self, path: str, *, at: Wanted = UNSET) -> Blame:
+    def blame(self, path: str, *, place: Sequence[str | int] = (), at: Wanted = UNSET) -> Blame:
         """Find the commit, run, message and backend that wrote the value at `path` at a moment, unset is now.
 
-        Raises `NotFound` if there is no value.
+        With a `place` inside the document, a list of keys and indexes, it is the commit that last changed what is
+        there.  Raises `NotFound` if there is no value.
         """
         head, commit = self._now()
-        return query.blame(
-            self._space, commit if at is UNSET else revisions.resolve(self._space, head, at), path
-        )
+        moment = commit if at is UNSET else revisions.resolve(self._space, head, at)
+        return query.blame(self._space, moment, path, check_place(place))
 
     def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
         """Find the first commit after `good` at which `predicate` is true; raises `Invalid` if there is none."""

@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, Thread, aio
-from perdure.errors import Invalid
+from perdure.errors import Conflict, Invalid
 from perdure.model.context import Context
 from perdure.model.message import Text
 from perdure.runtime import failpoints
@@ -131,6 +131,60 @@ def test_a_repeated_replay_gives_no_input_twice(store: Store, sent: list[str]) -
     assert len(thread.on("again").turns()) == TURNS
 
 
+def few(store: Store) -> Thread:
+    """Have a conversation of four turns, and fork it after the first."""
+    thread = store.thread("notes", agent=paying([]))
+    for number in range(1, 5):
+        thread.run(f"Note {number}.")
+    thread.fork("again", at="turn:1")
+    return thread
+
+
+def test_a_replay_says_which_inputs_were_there(store: Store) -> None:
+    """Those that the fork shares with the line, and those of an earlier replay, are told from those given now."""
+    thread = few(store)
+    thread.replay(onto="again")
+    thread.run("Note 5.")
+
+    planned = thread.replay(onto="again", since=None, dry_run=True)
+    done = thread.replay(onto="again", since=None)
+
+    assert [each.was_there for each in planned.inputs] == [True, True, True, True, False]
+    assert [each.was_there for each in done.inputs] == [True, True, True, True, False]
+    assert [each.run is None for each in done.inputs] == [True, False, False, False, False]
+    assert done.is_complete
+    assert [turn.input for turn in thread.on("again").turns()] == [turn.input for turn in thread.turns()]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_replay_that_would_change_the_order_is_refused(store: Store, dry_run: bool) -> None:
+    """An input is not given after a later one; nothing is run."""
+    thread = few(store)
+    thread.replay(onto="again", since="turn:3")
+    head = thread.on("again").head
+
+    with pytest.raises(Conflict) as refused:
+        thread.replay(onto="again", dry_run=dry_run)
+
+    assert refused.value.code == "replay_out_of_order"
+    assert (refused.value.facts["turn"], refused.value.facts["later"]) == (2, 4)
+    assert thread.on("again").head == head
+
+
+def test_a_replay_of_inputs_that_were_undone_is_refused(store: Store) -> None:
+    """An id runs once on a timeline, so the earlier run would be reported for words that are not there; redo brings them."""
+    thread = few(store)
+    thread.replay(onto="again")
+    thread.on("again").undo()
+
+    with pytest.raises(Conflict) as refused:
+        thread.replay(onto="again")
+    thread.on("again").redo()
+
+    assert (refused.value.code, refused.value.facts["turn"]) == ("replayed_input_undone", 4)
+    assert thread.replay(onto="again").is_complete
+
+
 def test_a_replay_ends_with_a_run_that_fails(store: Store, sent: list[str]) -> None:
     """The inputs after it are listed as not given."""
     thread = store.thread("books", agent=paying(sent))
@@ -139,9 +193,11 @@ def test_a_replay_ends_with_a_run_that_fails(store: Store, sent: list[str]) -> N
         with thread.change("said") as change:
             change.say("user", words)
 
-    done = thread.replay(onto="again")
+    done, again = thread.replay(onto="again"), thread.replay(onto="again")
 
     assert [each.status for each in done.inputs] == ["succeeded", "failed", None]
+    assert [each.was_there for each in again.inputs] == [True, True, False]
+    assert [each.status for each in again.inputs] == ["succeeded", "failed", None]
     assert not done.is_complete
 
 

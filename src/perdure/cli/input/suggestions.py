@@ -28,7 +28,7 @@ def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
     except Forgotten:
         raise
     except NotFound as error:
-        close = [] if error.facts.get("near") else near(name, known())
+        close = [] if "near" in error.facts else near(name, known())
         if not close:
             raise
         facts = error.facts | {"near": tuple(close)}

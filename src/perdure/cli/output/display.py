@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
-from perdure.shapes.conversation import MessageShape, PathShape
+from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
 from perdure.shapes.text import shortened, size
 
-__all__ = ["MARKS", "difference", "digest", "show_changed", "show_message", "words_of"]
+__all__ = ["MARKS", "difference", "digest", "show_changed", "show_damage", "show_message", "words_of"]
 
 MARKS = {"added": "+", "changed": "~", "removed": "-", "written": "~"}
 
@@ -49,8 +49,8 @@ def show_message(
     role = message.role
     if message.forgotten is not None:
         said: Part = (f"forgotten: {message.forgotten}", "quiet")
-    elif message.message is None:
-        said = ("damaged: its stored bytes are not what was written", "bad")
+    elif message.is_damaged:
+        said = (DAMAGED, "bad")
     else:
         said = words_of(message.message or {}, settled)
     if whole:
@@ -60,6 +60,11 @@ def show_message(
         line = said if isinstance(said, str) else said[0]
         style = "" if isinstance(said, str) else said[1]
         screen.cut(" " * indent, (f"{role:<{_ROLE_WIDTH}}  ", role), (shortened(line, 1_000), style))
+
+
+def show_damage(screen: Screen) -> None:
+    """Print that a message of those shown is damaged, and what names it."""
+    screen.wrap(("✗ ", "bad"), "A message is damaged. `perdure verify` names each, and what to do.")
 
 
 def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, indent: int = 2) -> None:

@@ -4,19 +4,24 @@ Each op takes a document and returns another; it never alters the one it took.  
 a tuple of keys and indexes from the top, never a dotted string; an index counts from 0
 and never from the end.  An op that does not fit raises and changes nothing: `NotFound` if
 the place does not exist, `Invalid` if something else is there.
+
+`read` returns what is at a place.  In text a place is a JSON list, such as `["jam", 0]`, or a bare word for one key.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, cast
+
+from msgspec import UNSET, UnsetType
 
 from perdure.errors import Invalid, NotFound
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.patch import Verb
 
-__all__ = ["Place", "apply", "check_place"]
+__all__ = ["Place", "apply", "check_place", "parse_place", "read", "spell_place"]
 
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -32,6 +37,43 @@ def apply(document: Json, verb: Verb, at: Place, argument: Json, *, path: str) -
     its argument.
     """
     return _VERBS[verb](_Where(path, at), document, argument)
+
+
+def read(document: Json, at: Place) -> Json | UnsetType:
+    """Return what is at the place; unset: the document has no such place."""
+    here = document
+    for step in at:
+        match here, step:
+            case dict(), str() if step in here:
+                here = here[step]
+            case list(), int() if 0 <= step < len(here):
+                here = here[step]
+            case _:
+                return UNSET
+    return here
+
+
+def parse_place(text: str) -> Place:
+    """Return the place that a text spells: a JSON list, or else one key; raises `Invalid`."""
+    if not text.startswith("["):
+        return (text,)
+    try:
+        steps = canonical.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(
+            f"{text} is no place in a document: {error}.",
+            code="place_invalid",
+            advice="""Write one key, or a JSON list of keys and indexes: '["jam", 0]'.""",
+            place=text,
+        ) from error
+    return check_place(steps)
+
+
+def spell_place(at: Place) -> str:
+    """Return the text that `parse_place` reads."""
+    if len(at) == 1 and isinstance(at[0], str) and not at[0].startswith("["):
+        return at[0]
+    return json.dumps(at, ensure_ascii=False)
 
 
 def check_place(at: object) -> Place:

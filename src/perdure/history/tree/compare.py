@@ -12,9 +12,9 @@ differently, because it depends on what the values mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -168,7 +168,15 @@ class Meeting(msgspec.Struct, frozen=True):
         return "same" if self.ours == self.theirs else "conflict"
 
 
-def merge3(base: Tree, ours: Tree, theirs: Tree) -> Iterator[Meeting]:
+class EntrySource(Protocol):
+    """What a merge asks of our side."""
+
+    def get_many(self, paths: Iterable[str], /) -> Mapping[str, Entry]:
+        """Return the entries at those of `paths` that have one."""
+        ...
+
+
+def merge3(base: Tree, ours: EntrySource, theirs: Tree) -> Iterator[Meeting]:
     """Yield every path that differs between `base` and `theirs`, in order, beside the entry of `ours`.
 
     Paths that only we changed are not named: they stay as they are.

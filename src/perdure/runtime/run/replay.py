@@ -1,7 +1,9 @@
 """Gives the later inputs of one timeline to another timeline again: a replay onto a fork.
 
 Each input becomes a run of its own, under the id that the input has on the first timeline.  So a replay that was
-interrupted goes on if the caller asks for it again: inputs that were given already are not given twice.
+interrupted goes on if the caller asks for it again: inputs that were given already are not given twice, and the report
+says which these are.  Inputs keep the order of the first timeline: a replay that would give one after a later one is
+refused before anything runs.
 
 Effects are bounded.  The record of each run of a replay has the strongest effect that its calls may have, so every
 process that resumes the run keeps the bound.  A call beyond it is denied, and the model is shown why.  Nobody is there
@@ -16,7 +18,8 @@ from functools import partial
 
 import msgspec
 
-from perdure.errors import Decided, Forgotten, Invalid, RunFailed
+from perdure.engines.contract import LabelOf
+from perdure.errors import Conflict, Decided, Forgotten, Invalid, RunFailed
 from perdure.history import ancestry, reader
 from perdure.history.space import Space
 from perdure.ledger import decisions
@@ -46,7 +49,8 @@ class ReplayedInput(msgspec.Struct, frozen=True, kw_only=True):
     turn: int  # the number of the turn that it began there
     id: str  # of its first message
     text: str
-    run: str | None = None  # None: it was not given
+    was_there: bool = False  # the other timeline had it before this replay
+    run: str | None = None  # None: it was not given there, now or before
     status: RunState | None = None
     answer: str = ""
     why: str | None = None  # in words, if the run did not simply succeed
@@ -76,8 +80,10 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """True if every input was given, and every run ended by itself."""
-        return all(each.run is not None and each.status not in _GIVEN_UP for each in self.inputs)
+        """True if every input is there, and every run ended by itself."""
+        return all(
+            each.was_there if each.run is None else each.status not in _GIVEN_UP for each in self.inputs
+        )
 
 
 def later_inputs(
@@ -112,22 +118,24 @@ async def replay(
 ) -> ReplayReport:
     """Run the agent on the timeline of `env` with the input of each turn, one after another.
 
-    It ends with the first run that fails, or waits for more than a decision; later inputs are not given.
+    It ends with the first run that fails, or waits for more than a decision; later inputs are not given.  Raises
+    `Conflict`, having run nothing, if the timeline has a later input already, or has undone one of them.
     """
     bound = lower(check_effect(effect_max), env.effect_max)
     env = msgspec.structs.replace(env, effect_max=bound)
+    listed = await env.run_blocking(partial(_listed, env, turns))
     inputs: list[ReplayedInput] = []
     stopped: list[StoppedCall] = []
     is_over = False
-    for turn in turns:
-        if is_over:
-            inputs.append(_listed(turn))
+    for turn, each in zip(turns, listed, strict=True):
+        if (each.was_there and each.run is None) or (is_over and not each.was_there):
+            inputs.append(each)
             continue
-        result = await _given(env, turn)
+        result = await _given(env, turn)  # of a run that was there: its result, once it has ended
         is_over = result.status in _GIVEN_UP
         inputs.append(
             msgspec.structs.replace(
-                _listed(turn), run=result.run, status=result.status, answer=result.text, why=result.why
+                each, run=result.run, status=result.status, answer=result.text, why=result.why
             )
         )
         denied = await env.run_blocking(partial(_denied, env.space, turn, result.run))
@@ -145,12 +153,16 @@ async def replay(
 def would_replay(
     env: RunEnvironment, turns: Sequence[Turn], *, source: str, effect_max: Effect
 ) -> ReplayReport:
-    """Return the inputs that a replay would give, and the calls beyond the bound that they led to the first time."""
+    """Return the inputs that a replay would give, and the calls beyond the bound that they led to the first time.
+
+    Raises `Conflict` as `replay` does.
+    """
     bound = lower(check_effect(effect_max), env.effect_max)
+    listed = _listed(env, turns)
     stopped = [
         _stopped(env.space, turn, record, f"beyond {bound}", record.id)
-        for turn in turns
-        for record in (calls_of(env.space, turn.run) if turn.run else ())
+        for turn, each in zip(turns, listed, strict=True)
+        for record in (calls_of(env.space, turn.run) if turn.run and not each.was_there else ())
         if not within(record.effect, bound)
     ]
     return ReplayReport(
@@ -158,8 +170,61 @@ def would_replay(
         onto=env.timeline,
         effect_max=bound,
         dry_run=True,
-        inputs=tuple(map(_listed, turns)),
+        inputs=tuple(listed),
         stopped=tuple(stopped),
+    )
+
+
+def _listed(env: RunEnvironment, turns: Sequence[Turn]) -> list[ReplayedInput]:
+    """Return the inputs of these turns, each with whether the timeline of `env` has it, and the run that took it there.
+
+    Raises `Conflict` if it has a later one and not an earlier one, or if one was given there and undone.
+    """
+    space, head = env.space, reader.head_of(env.space, env.timeline).commit
+    firsts = [next(_inputs(turn)) for turn in turns]
+    labels = space.ask(*(LabelOf(space.name, id) for id, _ in firsts))
+    found: list[ReplayedInput] = []
+    for turn, (id, _), commits in zip(turns, firsts, labels, strict=True):
+        taken = control.given(env, tuple(message for _, message in _inputs(turn)), id)
+        was_there = any(reader.is_ancestor(space, each, head) for each in commits)
+        if taken is not None and taken.state != "created" and not was_there:
+            raise _undone(turn, env.timeline, taken.id)
+        if was_there and found and not found[-1].was_there:
+            raise _out_of_order(next(each for each in found if not each.was_there), turn, env.timeline)
+        found.append(
+            ReplayedInput(
+                turn=turn.number,
+                id=id,
+                text=turn.input,
+                was_there=was_there,
+                run=taken.id if taken is not None and was_there else None,
+                answer=turn.text if was_there and taken is None else "",
+            )
+        )
+    return found
+
+
+def _undone(turn: Turn, timeline: str, run: str) -> Conflict:
+    return Conflict(
+        f"the input of turn {turn.number} was given to '{timeline}' before, and undone there; nothing was run.",
+        code="replayed_input_undone",
+        advice="Take the undo back with redo(), or fork again and replay onto that.",
+        turn=turn.number,
+        timeline=timeline,
+        run=run,
+    )
+
+
+def _out_of_order(missing: ReplayedInput, later: Turn, timeline: str) -> Conflict:
+    return Conflict(
+        f"'{timeline}' has the input of turn {later.number} already, so that of turn {missing.turn} would come after it; "
+        "nothing was run.",
+        code="replay_out_of_order",
+        advice=f"Replay with since='turn:{later.number - 1}', or fork again and replay onto that.",
+        turn=missing.turn,
+        later=later.number,
+        since=later.number - 1,
+        timeline=timeline,
     )
 
 
@@ -201,11 +266,6 @@ def _deny(env: RunEnvironment, call: str) -> None:
 def _inputs(turn: Turn) -> Iterator[tuple[str, Message]]:
     """Yield what the user said in a turn, with its ids, as far as it was not forgotten."""
     return ((entry.id, entry.words) for entry in turn.entries if entry.role == "user" and entry.words)
-
-
-def _listed(turn: Turn) -> ReplayedInput:
-    id = next(id for id, _ in _inputs(turn))
-    return ReplayedInput(turn=turn.number, id=id, text=turn.input)
 
 
 def _denied(space: Space, turn: Turn, run: str) -> Iterable[StoppedCall]:

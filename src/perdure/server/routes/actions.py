@@ -41,6 +41,7 @@ from perdure.shapes.threads import (
     PromoteShape,
     ReportShape,
     SwitchShape,
+    UndoShape,
 )
 from perdure.store.thread import Thread
 
@@ -324,7 +325,7 @@ class UndoBody(BaseBody, frozen=True, kw_only=True):
 
 
 @route("POST", "/v1/threads/{thread}/undo", "operate")
-def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
+def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> UndoShape:
     """Undo the last turns, or go back to any moment."""
     if body.turns is not None and body.to is not None:
         raise Invalid("turns and to were both given; nothing was moved.", code="options_conflict")
@@ -334,7 +335,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> HeadMove:
     else:
         head = thread.undo(to=body.to, op_id=call.op_id)
     call.head = head
-    return HeadMove.by(thread, head)
+    return UndoShape.over(thread, head, turns=body.to is None)
 
 
 @route("POST", "/v1/threads/{thread}/redo", "operate")
@@ -375,13 +376,20 @@ class MergeBody(BaseBody, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class DryQuery(LineQuery, frozen=True, kw_only=True):
+    """Which timeline, and whether nothing is to be changed."""
+
+    dry_run: bool = False
+
+
 @route("POST", "/v1/threads/{thread}/merge", "operate")
-def merge(call: HttpCall, query: LineQuery, body: MergeBody) -> MergeShape:
+def merge(call: HttpCall, query: DryQuery, body: MergeBody) -> MergeShape:
     """Merge the changes of another timeline."""
-    thread = call.target(query.timeline)
-    taken = thread.merge(body.name, reason=body.reason or "merge", prefer=body.prefer, op_id=call.op_id)
+    thread, dry_run = call.target(query.timeline), query.dry_run
+    reason = body.reason or "merge"
+    taken = thread.merge(body.name, reason=reason, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id)
     call.head = taken.head
-    return MergeShape.of(thread, body.name, taken)
+    return MergeShape.of(thread, body.name, taken, dry_run=dry_run)
 
 
 class PickBody(BaseBody, frozen=True, kw_only=True):
@@ -393,19 +401,15 @@ class PickBody(BaseBody, frozen=True, kw_only=True):
 
 
 @route("POST", "/v1/threads/{thread}/cherry-pick", "operate")
-def cherry_pick(call: HttpCall, query: LineQuery, body: PickBody) -> PickShape:
+def cherry_pick(call: HttpCall, query: DryQuery, body: PickBody) -> PickShape:
     """Apply the change of state of one commit to a timeline again."""
-    thread = call.target(query.timeline)
+    thread, dry_run = call.target(query.timeline), query.dry_run
     reason = body.reason or f"cherry-pick {body.commit}"
-    taken = thread.cherry_pick(body.commit, reason=reason, prefer=body.prefer, op_id=call.op_id)
+    taken = thread.cherry_pick(
+        body.commit, reason=reason, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id
+    )
     call.head = taken.head
-    return PickShape.of(thread, body.commit, taken)
-
-
-class SwitchQuery(LineQuery, frozen=True, kw_only=True):
-    """Which timeline, and whether nothing is to be changed."""
-
-    dry_run: bool = False
+    return PickShape.of(thread, body.commit, taken, dry_run=dry_run)
 
 
 class SwitchBody(BaseBody, frozen=True, kw_only=True):
@@ -416,7 +420,7 @@ class SwitchBody(BaseBody, frozen=True, kw_only=True):
 
 
 @route("POST", "/v1/threads/{thread}/switch", "operate")
-def switch(call: HttpCall, query: SwitchQuery, body: SwitchBody) -> SwitchShape:
+def switch(call: HttpCall, query: DryQuery, body: SwitchBody) -> SwitchShape:
     """Switch a thread to another backend, after a check of what that keeps and loses."""
     call.check_changeable()
     thread = call.server.declared(call.thread(query.timeline), only_reads=query.dry_run)

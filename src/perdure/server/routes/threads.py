@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.history.changes.json_edits import parse_place
 from perdure.model.call import CallRecord, CallState
 from perdure.model.effect import Effect
 from perdure.model.run import RunRecord, RunState
@@ -25,7 +26,15 @@ from perdure.server.routing import (
     page_size,
     route,
 )
-from perdure.shapes.conversation import WORDS_MAX, CommitLog, GraphPage, TranscriptPage, TurnPage
+from perdure.shapes.conversation import (
+    DAMAGED,
+    WORDS_MAX,
+    CommitLog,
+    GraphPage,
+    TranscriptPage,
+    TurnPage,
+    transcript_of,
+)
 from perdure.shapes.ledger import (
     ApprovalDetail,
     CallDetail,
@@ -168,7 +177,8 @@ def _row(
     thread: Thread, *, approvals: int, unknown: int, running: bool, interrupted: bool, has_cost: bool
 ) -> ThreadRow:
     seen = thread.at()
-    said = [entry.text for entry in seen.transcript(limit=_SAID_LAST)]
+    last = transcript_of(seen, limit=_SAID_LAST)
+    said = [DAMAGED if entry.is_damaged else entry.text for entry in last]
     return ThreadRow(
         **msgspec.structs.asdict(ThreadShape.of(thread)),
         backend=seen.backend,
@@ -332,16 +342,18 @@ def get_state(call: HttpCall, query: MomentQuery) -> StateValue:
 
 
 class BlameQuery(MomentQuery, frozen=True, kw_only=True):
-    """Which path of which moment."""
+    """Which path of which moment; `place` inside the document: one key, or a JSON list of keys and indexes."""
 
     path: str
+    place: str | None = None
 
 
 @route("GET", "/v1/threads/{thread}/blame", "read")
 def blame(call: HttpCall, query: BlameQuery) -> BlameShape:
     """Find which commit, turn, message and backend wrote a value."""
     thread, seen = call.seen(query)
-    return BlameShape.of(thread, seen, query.path)
+    place = () if query.place is None else parse_place(query.place)
+    return BlameShape.of(thread, seen, query.path, place)
 
 
 class DiffQuery(LineQuery, frozen=True, kw_only=True):

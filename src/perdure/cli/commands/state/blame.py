@@ -6,12 +6,23 @@ from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, paths_like
-from perdure.cli.options import EVERYWHERE, AgentName, At, Everywhere, StatePath, ThreadOrPath, Timeline
+from perdure.cli.options import (
+    EVERYWHERE,
+    AgentName,
+    At,
+    Everywhere,
+    PlaceInside,
+    StatePath,
+    ThreadOrPath,
+    Timeline,
+)
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, words_of
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
+from perdure.history.changes.json_edits import parse_place, spell_place
 from perdure.model.head import MAIN
+from perdure.shapes.conversation import DAMAGED
 from perdure.shapes.store import BlameShape
 
 __all__ = ["Blamed", "blame"]
@@ -22,7 +33,8 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print what is known, a line each."""
-        screen.cut((self.path, "title"), "  ", self.preview)
+        inside = f" at {spell_place(tuple(self.place))}" if self.place else ""
+        screen.cut((f"{self.path}{inside}", "title"), "  ", self.preview)
         facts: list[tuple[str, Part | None]] = [
             ("turn", self._place()),
             ("when", moment(self.at)),
@@ -42,7 +54,8 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
     def _said(self) -> str | None:
         if self.message is None:
             return None
-        return f"{self.message.role}: {words_of(self.message.message or {})}"
+        said = DAMAGED if self.message.is_damaged else words_of(self.message.message or {})
+        return f"{self.message.role}: {said}"
 
 
 def blame(
@@ -51,15 +64,20 @@ def blame(
     /,
     *,
     agent: AgentName = None,
+    place: PlaceInside = None,
     timeline: Timeline = MAIN,
     at: At = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Blamed:
-    """Show which commit, turn, message and backend wrote a value"""
+    """Show which commit, turn, message and backend wrote a value
+
+    With --place it is the commit that last changed this place inside the document, not the last one that wrote the
+    document.
+    """
     thread, path = words(agent, thread, path, needed=1)
     assert path is not None
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
         with guessing(path, lambda: paths_like(seen, path)):
-            return Blamed.of(line, seen, path)
+            return Blamed.of(line, seen, path, () if place is None else parse_place(place))

@@ -9,18 +9,20 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, cast
 
 from cyclopts import Parameter
+from msgspec import UNSET
 
 from perdure.cli.input.lookup import resolve, view_at
 from perdure.cli.input.stores import reading
-from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, PlaceInside, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
 from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.history.changes.json_edits import Place, parse_place, read, spell_place
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
@@ -42,6 +44,7 @@ class Question:
     """One thing that is true of a path, or not."""
 
     path: Annotated[str, Parameter(metavar="PATH", help="The path of the value")]
+    place: PlaceInside = None
     exists: Annotated[bool, _FLAG, Parameter(help="The path has a value")] = False
     absent: Annotated[bool, _FLAG, Parameter(help="The path has no value")] = False
     equals: Annotated[str | None, Parameter(metavar="JSON", help="Its value equals this")] = None
@@ -68,7 +71,7 @@ class Question:
         ]
         if len(given) != 1:
             raise Invalid(
-                f"{len(given)} questions were asked about {self.path}, so nothing was searched.",
+                f"{len(given)} questions were asked about {self.where}, so nothing was searched.",
                 code="one_condition",
                 advice="Ask one of --exists, --absent, --equals, --contains, --below, --above.",
                 path=self.path,
@@ -77,10 +80,24 @@ class Question:
 
     def asked_of(self) -> Callable[[View], bool]:
         """Return the condition as a test of a view."""
-        test = self._test()
+        test, place = self._test(), self.inside
         if self.absent:
-            return lambda view: not _holds(view, self.path)
-        return lambda view: _holds(view, self.path) and test(view.get(self.path))
+            return lambda view: not _holds(view, self.path, place)
+        if self.exists:
+            return lambda view: _holds(view, self.path, place)
+        return lambda view: (
+            _holds(view, self.path, place) and test(cast("Json", read(view.get(self.path), place)))
+        )
+
+    @property
+    def inside(self) -> Place:
+        """Return the place inside the document; empty: the document as a whole."""
+        return () if self.place is None else parse_place(self.place)
+
+    @property
+    def where(self) -> str:
+        """Return the path and the place in words."""
+        return f"{self.path} at {spell_place(self.inside)}" if self.inside else self.path
 
     def _test(self) -> _Test:
         if self.equals is not None:
@@ -111,14 +128,14 @@ def _given(text: str, option: str) -> Json:
         ) from error
 
 
-def _holds(view: View, path: str) -> bool:
+def _holds(view: View, path: str, place: Place) -> bool:
     try:
         view.entry(path)
     except Forgotten:
         raise
     except NotFound:
         return False
-    return True
+    return not place or read(view.get(path), place) is not UNSET
 
 
 def _contains(value: Json, part: Json) -> bool:
@@ -142,6 +159,7 @@ class Turned(Answer, frozen=True, kw_only=True):
     thread: str
     timeline: str
     path: str
+    place: list[str | int]  # inside the document; empty: the document as a whole
     question: str
     commit: CommitShape
     input: str  # what the user said in its turn; empty: it belongs to no message
@@ -151,7 +169,8 @@ class Turned(Answer, frozen=True, kw_only=True):
         found = self.commit
         turn = place_name(found.turn, is_apart=found.apart)
         where = f" first {self.question} {turn}{', ' if turn else 'at '}'{self._words}', {moment(found.at)}, "
-        screen.sentence((self.path, "name"), where, digest(found.digest))
+        inside = f" at {spell_place(tuple(self.place))}" if self.place else ""
+        screen.sentence((f"{self.path}{inside}", "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
         screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
 
@@ -184,7 +203,7 @@ def bisect(
 ) -> Turned:
     """Find the first commit at which a condition on a value became true
 
-    Give one condition on the value at one path. It must be false at the old end and true at the new end; a timeline
+    Give one condition on the value at one path, or at one --place inside its document. It must be false at the old end and true at the new end; a timeline
     of n commits takes about log2(n) tests. Where the value has changed again since, name a commit at which it was
     still so with --bad: `perdure state log` shows every value that the path has had.
     """
@@ -193,9 +212,9 @@ def bisect(
         found = store.thread(thread, timeline=timeline)
         old = None if good is None else resolve(found, good)
         seen = view_at(found, bad)
-        if not question.absent and not _holds(seen, question.path):
+        if not question.absent and not _holds(seen, question.path, question.inside):
             raise Invalid(
-                f"{question.path} has no value at the new end, so nothing was searched.",
+                f"{question.where} has no value at the new end, so nothing was searched.",
                 code="path_absent_at_end",
                 advice="Name a commit that has it with --bad, or ask with --absent when it was removed.",
                 path=question.path,
@@ -205,6 +224,7 @@ def bisect(
             thread=found.id,
             timeline=timeline,
             path=question.path,
+            place=list(question.inside),
             question=words,
             commit=CommitShape.of(first),
             input=input_at(found.at(first)),

@@ -10,13 +10,15 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
+from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import resolve
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import MARKS, difference, digest, show_message
+from perdure.cli.output.display import MARKS, difference, digest, show_damage, show_message
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Column, Part, Screen
+from perdure.errors import Corrupt
 from perdure.model.head import MAIN
 from perdure.shapes.text import safe_json, size
 from perdure.shapes.threads import ComparedState, ComparedValue, Comparison, Side
@@ -36,6 +38,12 @@ _STAT = (
 class Compared(Comparison, Answer, frozen=True, kw_only=True):
     """What differs between two moments."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every message could be read."""
+        said = (*self.a.messages, *self.b.messages)
+        return CODES[Corrupt] if any(each.is_damaged for each in said) else 0
+
     def show(self, screen: Screen) -> None:
         """Print the paths that differ, then what was said and done on each side."""
         screen.say("from ", (self.a.name, "line"), "  ", digest(self.a.commit))
@@ -48,6 +56,8 @@ class Compared(Comparison, Answer, frozen=True, kw_only=True):
             _show_change(screen, change)
         for side in (self.a, self.b):
             _show_side(screen, side)
+        if self.exit_code:
+            show_damage(screen)
 
 
 class ChangedPath(msgspec.Struct, frozen=True, kw_only=True):

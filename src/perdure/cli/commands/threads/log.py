@@ -19,7 +19,7 @@ from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, show_changed, show_message
+from perdure.cli.output.display import digest, show_changed, show_damage, show_message
 from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Cell, Column, Part, Screen
@@ -75,8 +75,7 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """Return 0 if every message could be read."""
-        said = (message for turn in self.turns for message in turn.messages)
-        return CODES[Corrupt] if any(each.message is None and each.forgotten is None for each in said) else 0
+        return CODES[Corrupt] if any(turn.damaged for turn in self.turns) else 0
 
     def show(self, screen: Screen) -> None:
         """Print turn by turn what was said and what changed."""
@@ -105,7 +104,7 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 screen.cut("  ", (f"{turn.status}: ", "bad" if turn.status == "failed" else "warn"), turn.why)
             screen.gap()
         if self.exit_code:
-            screen.wrap(("✗ ", "bad"), "A message is damaged. `perdure verify` names each, and what to do.")
+            show_damage(screen)
         is_said = all(turn.kind == "message" for turn in self.turns)
         self._end(screen, len(self.turns), "turn" if is_said else "change")
 
@@ -247,6 +246,7 @@ _TEXT_LENGTH = 60
 _GRAPH_REACH = 10  # so many times the limit is looked through for turns at which timelines part
 _NAME_MAX = 24  # characters of a timeline's name in the graph
 _WIDE = 110
+_DAMAGED = ("damaged", "bad")  # in the place of words
 _TURN_COLUMNS = (
     Column("turn", right=True),
     Column("input", gives_way=True),
@@ -260,25 +260,47 @@ _TURN_COLUMNS = (
 class TurnsAnswer(TurnPage, Answer, frozen=True, kw_only=True):
     """The turns of a line, oldest first."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every message could be read."""
+        return CODES[Corrupt] if any(turn.damaged for turn in self.turns) else 0
+
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.turns:
             screen.say(f"Nothing is committed on '{self.timeline}' of '{self.thread}'.")
             return
         if self.more:
-            screen.say((f"{the_last(len(self.turns), 'turn')}; --limit 0 lists all.", "quiet"))
+            noun = "turn" if all(turn.kind == "message" for turn in self.turns) else "change"
+            screen.say((f"{the_last(len(self.turns), noun)}; --limit 0 lists all.", "quiet"))
         screen.table(_TURN_COLUMNS, [_row(turn, wide=screen.width >= _WIDE) for turn in self.turns])
+        if self.exit_code:
+            show_damage(screen)
 
 
 def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
     return (
         str(turn.number) if turn.kind == "message" else "",
-        (shortened(turn.input or _reason(turn), _TEXT_LENGTH), "" if turn.input else "quiet"),
-        shortened(turn.text, _TEXT_LENGTH) if turn.status in (None, "succeeded") else _unsuccessful(turn),
+        _input(turn),
+        _answer(turn),
         (turn.backend or "") if wide else "",
         _day_of(turn),
         digest(turn.after),
     )
+
+
+def _input(turn: TurnShape) -> Cell:
+    """Return what the user said, or why the turn was made."""
+    if any(each.is_damaged and each.role == "user" for each in turn.messages):
+        return _DAMAGED
+    return shortened(turn.input or _reason(turn), _TEXT_LENGTH), "" if turn.input else "quiet"
+
+
+def _answer(turn: TurnShape) -> Cell:
+    """Return what the assistant said last, or how the run ended."""
+    if any(each.is_damaged and each.role != "user" for each in turn.messages):
+        return _DAMAGED
+    return shortened(turn.text, _TEXT_LENGTH) if turn.status in (None, "succeeded") else _unsuccessful(turn)
 
 
 def _reason(turn: TurnShape) -> str:
@@ -313,6 +335,11 @@ def turns(
 class Graph(GraphPage, Answer, frozen=True, kw_only=True):
     """The turns of all timelines of a thread, newest first, each after those that follow it."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every message could be read."""
+        return CODES[Corrupt] if any(node.turn.damaged for node in self.nodes) else 0
+
     def show(self, screen: Screen) -> None:
         """Draw it."""
         if not self.nodes:
@@ -320,6 +347,8 @@ class Graph(GraphPage, Answer, frozen=True, kw_only=True):
             return
         for drawn in _drawn(self.nodes, screen.width):
             screen.cut(*drawn)
+        if self.exit_code:
+            show_damage(screen)
         if self.more:
             screen.sentence(("Older turns are left out; --limit 0 shows all.", "quiet"))
 
@@ -351,9 +380,8 @@ def _drawn(nodes: list[GraphNode], width: int) -> Iterator[tuple[Part, ...]]:
         columns[here[0]] = leads[0] if leads else None
         if not on_one_line:
             yield (f"{_bars(columns):<{wide}}", "line"), "  ", words
-        if node.skipped:
-            skipped = (f"  {count(node.skipped, 'turn')} not shown", "quiet")
-            yield (f"{_bars(columns, here[0], '┊'):<{wide}}", "line"), skipped
+        if skipped := _skipped(node):
+            yield (f"{_bars(columns, here[0], '┊'):<{wide}}", "line"), (f"  {skipped} not shown", "quiet")
         for parent in leads[1:]:
             at = next((at for at in range(here[0] + 1, len(columns)) if columns[at] is None), len(columns))
             columns[at : at + 1] = [parent]
@@ -362,9 +390,18 @@ def _drawn(nodes: list[GraphNode], width: int) -> Iterator[tuple[Part, ...]]:
             yield ((_bars(columns, here[0], "~"), "quiet"),)
 
 
+def _skipped(node: GraphNode) -> str:
+    """Return what is left out below a node: only messages are turns."""
+    others = count(node.skipped_others, "other change" if node.skipped else "change")
+    parts = [count(node.skipped, "turn") if node.skipped else "", others if node.skipped_others else ""]
+    return " and ".join(part for part in parts if part)
+
+
 def _words(node: GraphNode) -> tuple[str, str]:
     """Return the input of a turn, or why it was made, and the style of that."""
     turn = node.turn
+    if turn.damaged:
+        return " ".join(("damaged", turn.input)).rstrip(), "bad"
     words, style = (turn.input, "") if turn.input else (turn.handed_off or turn.reason, "quiet")
     return shortened(words, 4 * _TEXT_LENGTH), style
 

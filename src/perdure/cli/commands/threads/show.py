@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, show_message
+from perdure.cli.output.display import digest, show_damage, show_message
 from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.screen import Column, Screen
+from perdure.errors import Corrupt
 from perdure.model.head import MAIN
 from perdure.shapes.threads import ThreadDetail
 
@@ -26,6 +28,11 @@ _COLUMNS = (
 
 class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every message could be read."""
+        return CODES[Corrupt] if any(each.is_damaged for each in self.messages) else 0
 
     def show(self, screen: Screen) -> None:
         """Print facts, timelines and messages."""
@@ -57,6 +64,8 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
             screen.gap()
             for message in self.messages:
                 show_message(screen, message, whole=False, indent=0)
+        if self.exit_code:
+            show_damage(screen)
 
 
 def show(

@@ -23,21 +23,23 @@ from cyclopts import Parameter
 from msgspec import UNSET
 
 from perdure.cli.commands.threads.moves import MoveAnswer
+from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import given, resolve
-from perdure.cli.input.stores import writing
+from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest
+from perdure.cli.output.display import digest, show_changed
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
-from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import Conflict, Invalid, MergeConflict, NotFound
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
 from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
+from perdure.shapes.conversation import turns_of
 from perdure.shapes.text import in_json, shortened
 from perdure.shapes.threads import ForkShape, MergeShape, PickShape, PromoteShape
 from perdure.store.plumbing.revisions import picking
@@ -220,12 +222,34 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
     return prefer or None
 
 
+def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> None:
+    """Print what a dry run found: the paths that would change, and those in conflict."""
+    many = count(len(planned.changed), "path") if planned.changed else "nothing"
+    screen.sentence(act, (planned.head.timeline, "line"), f" would change {many}")
+    show_changed(screen, planned.changed, whole=True)
+    if planned.conflicts:
+        paths = count(len(planned.conflicts), "path")
+        screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
+        screen.table(_CONFLICT_COLUMNS, [(each.path, each.why) for each in planned.conflicts], indent=2)
+
+
+_CONFLICT_COLUMNS = (Column("path", "name"), Column("why", gives_way=True, wraps=True))
+
+
 class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
     """The result of a merge."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return that of a conflict, if a dry run found one."""
+        return CODES[Conflict] if self.conflicts else 0
+
     def show(self, screen: Screen) -> None:
-        """Print one sentence."""
+        """Print one sentence, or what a dry run found."""
         target = self.head.timeline
+        if self.dry_run and (self.changed or self.conflicts):
+            _show_planned(screen, f"Merging {self.source} into ", self)
+            return
         if self.commit is None:
             screen.say((self.source, "line"), f" has no change that {target} lacks; nothing was written.")
             return
@@ -247,6 +271,7 @@ def merge(
     ours: Ours = False,
     theirs: Theirs = False,
     path: OnlyPaths = None,
+    dry_run: DryRun = False,
     timeline: Timeline = MAIN,
     reason: Reason = None,
     op_id: OpId = None,
@@ -258,19 +283,28 @@ def merge(
     Others are merged by the rule that the agent declares for them, or they are a conflict: the error
     names each, and nothing is written. --ours keeps the value of this timeline where there is a conflict,
     --theirs takes that of the other, and --path says it for one path: --ours --path /notes=theirs.
+    --dry-run shows the paths that would change and those in conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
-    with writing(everywhere) as store:
+    with (reading if dry_run else writing)(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, op_id=op_id)
-        return MergedLine.of(found, name, outcome)
+        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, dry_run=dry_run, op_id=op_id)
+        return MergedLine.of(found, name, outcome, dry_run=dry_run)
 
 
 class PickedTurn(PickShape, Answer, frozen=True, kw_only=True):
     """One turn, or commit, whose change of state was applied to another timeline."""
 
+    @property
+    def exit_code(self) -> int:
+        """Return that of a conflict, if a dry run found one."""
+        return CODES[Conflict] if self.conflicts else 0
+
     def show(self, screen: Screen) -> None:
-        """Print one sentence."""
+        """Print one sentence, or what a dry run found."""
+        if self.dry_run and (self.changed or self.conflicts):
+            _show_planned(screen, f"Picking {self.picked} onto ", self)
+            return
         if self.commit is None:
             screen.say(f"{self.picked} changed nothing that ", (self.head.timeline, "line"), " lacks.")
             return
@@ -300,6 +334,7 @@ def cherry_pick(
     ours: Ours = False,
     theirs: Theirs = False,
     path: OnlyPaths = None,
+    dry_run: DryRun = False,
     timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline that has the turns")] = MAIN,
     reason: Reason = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -309,13 +344,19 @@ def cherry_pick(
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
     which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
     those before it stay, and the error says how to go on.
-    --ours and --theirs settle conflicts as in merge.
+    --ours and --theirs settle conflicts as in merge. --dry-run shows what each turn would change on top of those
+    before it, up to the first conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
-    with writing(everywhere) as store:
+    with (reading if dry_run else writing)(everywhere) as store:
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         done: list[str] = []
         found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
+        if dry_run:
+            planned = target._would_pick([picked for _, _, picked in found], prefer)  # pyright: ignore[reportPrivateUsage]
+            for (_, name, _), taken in zip(found, planned, strict=False):  # it ends with the first conflict
+                yield PickedTurn.of(source, name, taken, dry_run=True)
+            return
         for at, name, picked in found:
             said = reason or picking(picked if isinstance(picked, Turn) else name)
             try:
@@ -365,7 +406,7 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
     if match is None:
         return [(turns, resolve(source, turns))]  # on its own timeline, not on the one it is picked onto
     first, last = int(match[1]), int(match[2] or match[1])
-    every = source.turns()
+    every = turns_of(source, limit=None)
     runs = {turn.run for turn in every if turn.kind == "message" and first <= turn.number <= last}
     # What was changed by hand between the first and the last turn is a part of the range; so is the rest of its runs.
     found = [
@@ -394,7 +435,8 @@ class ReplayedInputShape(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     id: str
     input: str
-    run: str | None  # null: it was not given
+    was_there: bool  # the timeline had it before this replay
+    run: str | None  # null: it was not given there, now or before
     status: str | None
     answer: str
     why: str | None
@@ -456,6 +498,7 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
                     turn=each.turn,
                     id=each.id,
                     input=each.text,
+                    was_there=each.was_there,
                     run=each.run,
                     status=each.status,
                     answer=each.answer,
@@ -484,21 +527,10 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print the inputs with their runs, and what was stopped."""
-        inputs = count(len(self.inputs), "input")
         if not self.inputs:
             screen.say((self.source, "line"), " has no input after ", (self.onto, "line"), " left it.")
             return
-        verb = "Would give" if self.dry_run else "Gave"
-        given_again = [each for each in self.inputs if each.run is not None]
-        many = inputs if self.dry_run or self.complete else f"{len(given_again)} of {inputs}"
-        screen.say(
-            f"{verb} {many} of ",
-            (self.source, "line"),
-            " to ",
-            (self.onto, "line"),
-            ", calls up to ",
-            self.effect_max,
-        )
+        screen.sentence(*self._what_was_given())
         screen.table(_REPLAY_COLUMNS, [self._row(each) for each in self.inputs])
         screen.gap()
         calls = count(len(self.stopped), "call")
@@ -513,10 +545,32 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
         if not self.dry_run:
             screen.suggest("Compare: ", "threads", "diff", self.thread, self.source, self.onto)
 
+    def _what_was_given(self) -> Iterator[Part]:
+        """Yield one sentence: how many inputs were given now, and how many were there before."""
+        there = sum(each.was_there for each in self.inputs)
+        now = [each for each in self.inputs if not each.was_there]
+        if not now:
+            yield from ((self.onto, "line"), f" has {_the_inputs(there)} of ", (self.source, "line"))
+            yield f" already; nothing {'would be' if self.dry_run else 'was'} given"
+            return
+        given_now = len(now) if self.dry_run else sum(each.run is not None for each in now)
+        part = "" if given_now == len(self.inputs) else f"{given_now} of "
+        yield f"{'Would give' if self.dry_run else 'Gave'} {part}{count(len(self.inputs), 'input')} of "
+        yield from ((self.source, "line"), " to ", (self.onto, "line"))
+        if there:
+            yield f", which has {count(there, 'other')} already"
+        yield f", calls up to {self.effect_max}"
+
     def _row(self, each: ReplayedInputShape) -> tuple[str | tuple[str, str], ...]:
         ended = state(each.status) if each.status else ("" if self.dry_run else ("not given", "quiet"))
+        if each.was_there and each.status in (None, "succeeded"):
+            ended = ("was there", "quiet")
         said = each.answer if each.status not in ("failed", "cancelled") else each.why or ""
         return str(each.turn), shortened(each.input, 200), shortened(said, 200), ended, each.run or ""
+
+
+def _the_inputs(inputs: int) -> str:
+    return "the input" if inputs == 1 else f"the {count(inputs, 'input')}"
 
 
 def _stopped_row(each: StoppedCallShape) -> tuple[str, ...]:
@@ -553,7 +607,8 @@ def replay(
 
     Each input is a run of its own on the fork. A call beyond --effect-max, or one that would need an
     approval, is denied and listed, so nothing is paid or sent twice. A replay that was interrupted goes on
-    where it was if the command is repeated. It ends with the first run that fails.
+    where it was if the command is repeated: inputs that the fork has are not given again. It ends with the first
+    run that fails, and it is refused if the inputs could not keep their order.
     """
     with writing(everywhere) as store, with_code(store, thread, code, timeline, needed=not dry_run) as found:
         moment = UNSET if since is None else given(found, since)

@@ -13,19 +13,28 @@ from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, ThreadId, Timeline
+from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
+from perdure.shapes.threads import UndoShape
 
 __all__ = ["Undone", "undo", "Redone", "redo"]
 
 
-class Undone(MoveAnswer, frozen=True, kw_only=True):
+class Undone(UndoShape, MoveAnswer, frozen=True, kw_only=True):
     """The head of the timeline after an undo."""
 
     @property
     def summary(self) -> str:
         """Return what happened."""
         return "Undone"
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence, and after a promotion how to take that back."""
+        MoveAnswer.show(self, screen)
+        if self.old_main is not None:
+            screen.sentence("It went over a turn of the promoted timeline, which is still main.")
+            screen.suggest("Back to the old main: ", "threads", "undo", self.thread, "--to", self.old_main)
 
 
 def undo(
@@ -44,7 +53,7 @@ def undo(
     """Undo the last turn, or go back to any commit
 
     Nothing is lost: redo reverses it, and every commit can still be read, forked and
-    returned to.
+    returned to. A promotion is no turn: go back to the version before it with --to.
     """
     if to is not None and turns is not None:
         raise Invalid(
@@ -58,7 +67,7 @@ def undo(
             head = found.undo(1 if turns is None else turns, op_id=op_id)
         else:
             head = found.undo(to=given(found, to), op_id=op_id)
-        return Undone.by(found, head)
+        return Undone.over(found, head, turns=to is None)
 
 
 class Redone(MoveAnswer, frozen=True, kw_only=True):
