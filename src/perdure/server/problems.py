@@ -2,6 +2,8 @@
 
 The status follows from the class of the error, the body has its code, its facts and its advice.  A fact that JSON
 cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is not sent.
+The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
+user of a database, are nothing for clients, least of all for those without a credential.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
     (errors.Corrupt, 500),
 )
 
+_FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
+_LOGGED = "The log of the server has the cause."
+
 _log = logging.getLogger("perdure.server")
 
 
@@ -71,9 +76,12 @@ class HttpProblem(PerdureError):
         super().__init__(message, code=code, advice=advice)
 
 
-def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple[Problem, dict[str, str]]:
+def problem_of(
+    error: BaseException, *, place: str, had_precondition: bool = False
+) -> tuple[Problem, dict[str, str]]:
     """Return the document for an error, and the headers that belong to it.
 
+    `place` is where the store is, which no client is told; "" if that is no secret, or not known.
     `had_precondition`: the request had an If-Match, so that a stale head is 412.
     """
     if isinstance(error, HttpProblem):
@@ -83,7 +91,7 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
         hidden = PerdureError(
             "the server failed to answer; each of its writes is whole or absent.",
             code="server_failed",
-            advice="The log of the server has the cause.",
+            advice=_LOGGED,
         )
         return _document(hidden, 500, {}), {}
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
@@ -93,12 +101,16 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
     if status == 503:
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
-    return _document(error, status, _facts(error)), headers
+    document = _document(error, status, _facts(error))
+    if place and any(place in str(part) for part in (document.detail, document.advice, document.facts)):
+        _log.warning("the store of the server failed: %s", error)
+        return msgspec.structs.replace(document, detail=_FAILED, advice=_LOGGED, facts={}), headers
+    return document, headers
 
 
-def problem_response(error: BaseException, *, had_precondition: bool = False) -> Response:
-    """Return the answer to a request that led to an error."""
-    document, headers = problem_of(error, had_precondition=had_precondition)
+def problem_response(error: BaseException, *, place: str, had_precondition: bool = False) -> Response:
+    """Return the answer to a request that led to an error; `place` as for `problem_of`."""
+    document, headers = problem_of(error, place=place, had_precondition=had_precondition)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
 
 

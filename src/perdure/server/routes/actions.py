@@ -228,7 +228,7 @@ async def _streamed(call: HttpCall, thread: aio.Thread, happenings: EventIterato
         return await thread.off_loop(lambda: RunResult.of(thread.target(), result))
 
     await happenings.begin()
-    return call.server.stream(call, frames(happenings, shape))
+    return call.server.stream(call, frames(happenings, shape, place=call.server.place))
 
 
 def _ended(call: HttpCall, thread: Thread | None, run: Callable[[Thread], Result]) -> RunResult:

@@ -432,7 +432,7 @@ async def _verifying(call: HttpCall) -> AsyncIterator[bytes]:
             await asyncio.wait({checking}, timeout=_PROGRESS_SECONDS)
         yield frame("verify.finished", {"type": "verify.finished", "result": checking.result()})
     except PerdureError as error:
-        yield frame("error", problem_of(error)[0])
+        yield frame("error", problem_of(error, place=call.server.place)[0])
     finally:
         has_left = True
 
