@@ -9,7 +9,8 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.store.store import Store
-from tests.server.client import Client
+from perdure.testing import Script, say
+from tests.server.client import Client, serving
 
 THREAD = "/v1/threads/chat"
 
@@ -31,6 +32,19 @@ def merges(store: Store) -> bool:
     except perdure.errors.Conflict:
         return False
     return thread.get("/count.json") == 2
+
+
+def test_a_reader_of_a_context_is_not_shown_a_credential_of_the_agent(store: Store) -> None:
+    """The agent of the server's program may have one in its options; control: the rest of them is shown."""
+    options: dict[str, Any] = {
+        "vendor": {"x": {"mcp_servers": [{"authorization_token": "xyzzy", "name": "shop"}]}}
+    }
+    agent = Agent("assistant", backend=Script(say("Hi.")), options=options)
+    store.thread("chat", agent=agent).run("Hello")
+    with serving(store, agent) as client:
+        shown = [client.get(f"{THREAD}/context{at}").body for at in ("", "?at=HEAD")]
+
+    assert [(b"xyzzy" in each, b"shop" in each) for each in shown] == [(False, True)] * 2
 
 
 @pytest.mark.parametrize(
