@@ -10,7 +10,7 @@ import perdure
 from perdure import Agent
 from perdure.store.store import Store
 from perdure.testing import Script, say
-from tests.server.client import Client, serving
+from tests.server.client import Client, key, serving
 
 THREAD = "/v1/threads/chat"
 
@@ -32,6 +32,26 @@ def merges(store: Store) -> bool:
     except perdure.errors.Conflict:
         return False
     return thread.get("/count.json") == 2
+
+
+@pytest.mark.parametrize(("agents", "status"), [(["billing"], 404), (["billing", "triage"], 200)])
+def test_a_key_for_one_agent_runs_no_other_on_a_fork_from_before_a_hand_off(
+    store: Store, agents: list[str], status: int
+) -> None:
+    """The fork stays with the first agent; control: a key for both runs it."""
+    both = [Agent(name, backend=Script(*[say("Hi.")] * 3)) for name in ("triage", "billing")]
+    thread = store.thread("t", agent=both[0])
+    thread.run("Hello")
+    thread.hand_off(both[1])
+    secret = key(store, "bill", "operator", agents=agents)
+    with serving(store, *both) as client:
+        bill = Client(client.port, secret)
+        forked = bill.post("/v1/threads/t/fork", {"name": "side", "at": "turn:1"})
+        ran = bill.post("/v1/threads/t/run?timeline=side", {"text": "Again"})
+        own = bill.post("/v1/threads/t/run", {"text": "Again"})
+
+    assert (forked.status, ran.status, own.status) == (201, status, 200)
+    assert len(list(store.thread("t").on("side").runs())) == (3 if status == 200 else 2)
 
 
 def test_a_reader_of_a_context_is_not_shown_a_credential_of_the_agent(store: Store) -> None:

@@ -457,7 +457,7 @@ def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
     call.check_changeable()
     thread = call.thread()
     asked = call_seen_from(thread, body.call, None)
-    on = thread if asked.ticket is None else thread.on(asked.ticket.timeline)
+    on = thread if asked.ticket is None else call.line(thread, asked.ticket.timeline)
     ticket = on.decide(asked.record.id, body.verdict, value=body.value, by=call.access.name, why=body.why)
     return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
 
@@ -487,7 +487,7 @@ async def reconcile(call: HttpCall, body: EmptyBody) -> CallAfter:
     def opened() -> tuple[Thread, str, str]:
         thread = call.thread()
         record = thread.trace(call.segments["call"], history=False).record
-        return server.declared(thread.on(record.timeline)), record.id, record.state
+        return server.declared(call.line(thread, record.timeline)), record.id, record.state
 
     thread, id, before = await server.store.off_loop(opened)
     await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)
@@ -508,6 +508,7 @@ def resolve(call: HttpCall, body: ResolveBody) -> CallAfter:
     call.check_changeable()
     thread = call.thread()
     record = thread.trace(call.segments["call"], history=False).record
+    call.line(thread, record.timeline)
     if body.outcome == "not_done" and body.value is not None:
         raise Invalid(
             "a call that was not done has no result; nothing was resolved.", code="result_not_taken"

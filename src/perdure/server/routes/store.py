@@ -61,8 +61,10 @@ def waiting_tickets(call: HttpCall) -> list[tuple[Thread, Ticket]]:
     for id in dict.fromkeys(each.thread for each in call.store.approvals()):
         with suppress(NotFound):  # the thread was removed, or is not for this credential
             thread = call.thread(id=id)
-            lines = [hold.head.timeline for hold in thread.timelines()]
-            tickets = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+            tickets: dict[str, Ticket] = {}
+            for hold in thread.timelines():
+                with suppress(NotFound):  # a timeline of another agent, which is not for this credential
+                    tickets |= {each.id: each for each in call.line(thread, hold.head.timeline).approvals()}
             found += ((thread, ticket) for ticket in tickets.values())
     return sorted(found, key=lambda each: each[1].asked_at)
 
