@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
-from perdure.errors import Invalid, Unavailable
+from perdure.errors import Held, Invalid, PerdureError, Unavailable, WrongStore
 from perdure.server import streams
 from perdure.server.access import Access
 from perdure.server.keys import SERVER
+from perdure.server.problems import problem_of
 from perdure.store.store import Store
 from tests.server.client import TOKEN, WAIT_SECONDS, Client, key, serving
 
@@ -116,6 +118,24 @@ def test_an_error_inside_a_stream_does_not_tell_the_place_of_the_store(place: st
 
     assert b"server_unreachable" in only
     assert (b"db.internal" in only) is is_told
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Held("t", "/home/ann/secret/agents.db"), "held"),
+        (WrongStore("a", "postgresql://ann@secret.internal/agents.db", "/srv/secret/x.db"), "wrong_store"),
+    ],
+)
+def test_an_error_about_another_store_tells_the_last_part_of_its_address(
+    error: PerdureError, code: str
+) -> None:
+    """A held thread names the store that it was copied from."""
+    problem, _ = problem_of(error, place="")
+
+    assert problem.code == code
+    assert "agents.db" in problem.detail
+    assert b"secret" not in msgspec.json.encode(problem)
 
 
 @pytest.mark.parametrize(("is_allowed", "sent_more"), [(False, False), (True, True)])

@@ -3,7 +3,8 @@
 The status follows from the class of the error, the body has its code, its facts and its advice.  A fact that JSON
 cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is not sent.
 The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
-user of a database, are nothing for clients, least of all for those without a credential.
+user of a database, are nothing for clients, least of all for those without a credential.  Of another store that an
+error is about they are told the last part of its address.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from perdure.errors import PerdureError
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "problem_of", "problem_response"]
+__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "last_part", "problem_of", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -101,7 +102,8 @@ def problem_of(
     if status == 503:
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
-    document = _document(error, status, _facts(error))
+    told = _for_clients(error)
+    document = _document(told, status, _facts(told))
     if place and any(place in str(part) for part in (document.detail, document.advice, document.facts)):
         _log.warning("the store of the server failed: %s", error)
         return msgspec.structs.replace(document, detail=_FAILED, advice=_LOGGED, facts={}), headers
@@ -112,6 +114,22 @@ def problem_response(error: BaseException, *, place: str, had_precondition: bool
     """Return the answer to a request that led to an error; `place` as for `problem_of`."""
     document, headers = problem_of(error, place=place, had_precondition=had_precondition)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
+
+
+def _for_clients(error: PerdureError) -> PerdureError:
+    """Return an error about another store with the last part of its address alone."""
+    match error:
+        case errors.Held(thread=thread, source=source):
+            return errors.Held(thread, last_part(source))
+        case errors.WrongStore(agent=agent, expected=expected, actual=actual):
+            return errors.WrongStore(agent, last_part(expected), last_part(actual))
+        case _:
+            return error
+
+
+def last_part(url: str) -> str:
+    """Return how a client that is no admin may know a store: the name of its file or of its database."""
+    return url.partition("?")[0].rpartition("/")[2]
 
 
 def _document(error: PerdureError, status: int, facts: dict[str, Any]) -> Problem:

@@ -20,7 +20,7 @@ from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
-from perdure.server.problems import problem_of
+from perdure.server.problems import last_part, problem_of
 from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
@@ -463,7 +463,7 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
             owners=None if access.owners is None else list(access.owners),
             threads=None if access.threads is None else list(access.threads),
             version=server.version,
-            store=url if access.may("administer") else url.partition("?")[0].rpartition("/")[2],
+            store=url if access.may("administer") else last_part(url),
             read_only=call.store.read_only,
             served=call.served,
         )
