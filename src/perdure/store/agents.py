@@ -104,7 +104,7 @@ class Definitions:
             raise Invalid(
                 f"the options of agent '{name}' hold a credential, which no store may hold; nothing was changed.",
                 code="credential_in_options",
-                advice="Give it in code instead: Agent(…, backend=Backend(…, options=…)).",
+                advice="Leave it out, and give it in the code that runs the agent.",
                 agent=name,
             )
         definition = self._at_home(name, definition)
