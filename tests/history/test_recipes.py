@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.errors import Forgotten
@@ -11,7 +13,7 @@ from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.message import Message, Text, encode_message
-from perdure.model.recipe import Frame, Recipe, encode_frame, encode_recipe
+from perdure.model.recipe import Frame, Recipe, Sent, decode_frame, encode_frame, encode_recipe
 from tests.history.hand import Hand
 
 DAY = 24 * 60 * 60 * 1_000_000
@@ -43,6 +45,42 @@ def said(hand: Hand, text: str, frame: Object, lead: Object, *, without: Object 
         events=[event], objects=[each for each in (message, frame, lead, recipe) if each is not without]
     )
     return recipe
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"authorization_token": "xyzzy"},
+        {"authorization": "Bearer xyzzy"},
+        {"apiKey": "xyzzy"},
+        {"X-Api-Key": "xyzzy"},
+        {"headers": {"X-Team": "xyzzy"}},
+        {"url": "https://me:xyzzy@mcp.example/sse"},
+        {"server_url": "https://mcp.example/sse?key=xyzzy"},
+    ],
+)
+@pytest.mark.parametrize("of_backend", [False, True], ids=["of the agent", "of the backend"])
+def test_a_frame_holds_no_credential_of_the_options(field: dict[str, Any], of_backend: bool) -> None:
+    """Vendors take the tokens of MCP servers as options; a frame keeps the other options."""
+    options: dict[str, Any] = {"vendor": {"anthropic-messages": {"mcp_servers": [{"name": "shop", **field}]}}}
+    sent = Sent(api="anthropic-messages", provider="anthropic", model="m", options=options)
+
+    stored = encode_frame(Frame(sent=sent) if of_backend else Frame(options=options))
+
+    assert b"xyzzy" not in stored
+    assert b'"name":"shop"' in stored
+
+
+def test_a_frame_holds_options_whose_names_only_look_like_credentials() -> None:
+    """Control: numbers of tokens, and the properties of a schema, are stored as they are."""
+    schema = {"properties": {"token": {"type": "string"}, "headers": {"type": "object"}}}
+    options: dict[str, Any] = {
+        "max_tokens": 7,
+        "output": {"schema": schema},
+        "vendor": {"x": {"url": "https://a/b"}},
+    }
+
+    assert decode_frame(encode_frame(Frame(options=options))).options == options
 
 
 @pytest.fixture

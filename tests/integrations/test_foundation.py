@@ -248,12 +248,15 @@ def test_a_call_under_way_is_refused_in_words(store: Store) -> None:
     assert (outer.paid, inner.paid) == (1, 0)
 
 
-def test_a_result_that_cannot_be_stored_is_a_result(store: Store) -> None:
-    """The tool has run: its value is returned, the ledger has the call as succeeded, and a text of the value."""
+def test_a_result_that_cannot_be_stored_is_a_result(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The tool has run: its value is returned, the ledger has the call as succeeded, and a text of the value.
+
+    The log says so without the words of the error, which may quote the result.
+    """
     thread, till, guard = store.thread("t", agent="a"), Till(), CallGuard()
 
     def refuse(result: dict[str, int]) -> Json:
-        raise Unsupported("this cannot be stored.", code="foreign_type_refused")
+        raise Unsupported(f"{result} cannot be stored.", code="foreign_type_refused")
 
     first = guard.call(thread, PAY, till.pay, store=refuse)
     again = guard.call(thread, PAY, till.pay, store=refuse)
@@ -261,6 +264,7 @@ def test_a_result_that_cannot_be_stored_is_a_result(store: Store) -> None:
     assert (first.state, first.ran, first.value) == ("succeeded", True, {"paid": 1})
     assert (again.ran, again.stored) == (False, "{'paid': 1}")
     assert till.paid == 1
+    assert ("Unsupported" in caplog.text, "'paid': 1" in caplog.text) == (True, False)
 
 
 def test_what_only_reads_runs_again(store: Store) -> None:

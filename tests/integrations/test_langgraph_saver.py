@@ -286,6 +286,17 @@ def test_the_lease_of_a_silent_process_ends_by_itself(store: Store, tmp_path: Pa
         other.kill()
 
 
+def test_a_credential_in_the_config_is_not_stored(store: Store) -> None:
+    """LangGraph adds what the config has to the metadata of each checkpoint; control: the rest of it is there."""
+    app = chat().compile(checkpointer=Saver(store))
+
+    app.invoke({"messages": [HumanMessage("hi")]}, config(openai_api_key="xyzzy", user_id="u7"))
+
+    found = [dict(each.metadata) for each in Saver(store).list(config())]
+    assert found
+    assert all(each["user_id"] == "u7" and "xyzzy" not in str(each) for each in found)
+
+
 @pytest.mark.parametrize("metadata", [{}, {"user": "ada"}])
 def test_an_interrupted_run_holds_nothing(store: Store, metadata: dict[str, str]) -> None:
     """After a breakpoint, an interrupt or an error the next input gets in at once."""

@@ -9,7 +9,8 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.store.store import Store
-from tests.server.client import Client
+from perdure.testing import Script, say
+from tests.server.client import Client, key, serving
 
 THREAD = "/v1/threads/chat"
 
@@ -31,6 +32,39 @@ def merges(store: Store) -> bool:
     except perdure.errors.Conflict:
         return False
     return thread.get("/count.json") == 2
+
+
+@pytest.mark.parametrize(("agents", "status"), [(["billing"], 404), (["billing", "triage"], 200)])
+def test_a_key_for_one_agent_runs_no_other_on_a_fork_from_before_a_hand_off(
+    store: Store, agents: list[str], status: int
+) -> None:
+    """The fork stays with the first agent; control: a key for both runs it."""
+    both = [Agent(name, backend=Script(*[say("Hi.")] * 3)) for name in ("triage", "billing")]
+    thread = store.thread("t", agent=both[0])
+    thread.run("Hello")
+    thread.hand_off(both[1])
+    secret = key(store, "bill", "operator", agents=agents)
+    with serving(store, *both) as client:
+        bill = Client(client.port, secret)
+        forked = bill.post("/v1/threads/t/fork", {"name": "side", "at": "turn:1"})
+        ran = bill.post("/v1/threads/t/run?timeline=side", {"text": "Again"})
+        own = bill.post("/v1/threads/t/run", {"text": "Again"})
+
+    assert (forked.status, ran.status, own.status) == (201, status, 200)
+    assert len(list(store.thread("t").on("side").runs())) == (3 if status == 200 else 2)
+
+
+def test_a_reader_of_a_context_is_not_shown_a_credential_of_the_agent(store: Store) -> None:
+    """The agent of the server's program may have one in its options; control: the rest of them is shown."""
+    options: dict[str, Any] = {
+        "vendor": {"x": {"mcp_servers": [{"authorization_token": "xyzzy", "name": "shop"}]}}
+    }
+    agent = Agent("assistant", backend=Script(say("Hi.")), options=options)
+    store.thread("chat", agent=agent).run("Hello")
+    with serving(store, agent) as client:
+        shown = [client.get(f"{THREAD}/context{at}").body for at in ("", "?at=HEAD")]
+
+    assert [(b"xyzzy" in each, b"shop" in each) for each in shown] == [(False, True)] * 2
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
-from perdure.errors import Invalid
+from perdure.errors import Held, Invalid, PerdureError, Unavailable, WrongStore
 from perdure.server import streams
 from perdure.server.access import Access
 from perdure.server.keys import SERVER
+from perdure.server.problems import problem_of
 from perdure.store.store import Store
 from tests.server.client import TOKEN, WAIT_SECONDS, Client, key, serving
 
@@ -84,6 +86,56 @@ def test_a_stream_that_fails_says_so_and_tells_no_more() -> None:
 
     assert b"server_failed" in only
     assert b"secret words" not in only
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/v1/threads"])
+def test_no_client_is_told_where_a_store_is_that_fails(client: Client, store: Store, path: str) -> None:
+    """The error of a closed store names its file, also to those without a key; the log of the server has it."""
+    store.close()
+    failed = Client(client.port, None if path == "/readyz" else TOKEN).get(path)
+
+    assert (failed.status, failed.json["code"], failed.json["facts"]) == (503, "store_closed", {})
+    assert store.url.encode() not in failed.body
+
+
+@pytest.mark.parametrize(
+    ("place", "is_told"),
+    [("postgresql://ann@db.internal/agents", False), ("postgresql://ann@db.internal/others", True)],
+)
+def test_an_error_inside_a_stream_does_not_tell_the_place_of_the_store(place: str, is_told: bool) -> None:
+    """Also if it is an address with the name of a user; control: any other text is sent."""
+
+    async def failing() -> AsyncIterator[Any]:
+        raise Unavailable(
+            "no server answers at postgresql://ann@db.internal/agents", code="server_unreachable"
+        )
+        yield
+
+    async def read() -> list[bytes]:
+        return [each async for each in streams.frames(failing(), place=place)]
+
+    (only,) = asyncio.run(read())
+
+    assert b"server_unreachable" in only
+    assert (b"db.internal" in only) is is_told
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Held("t", "/home/ann/secret/agents.db"), "held"),
+        (WrongStore("a", "postgresql://ann@secret.internal/agents.db", "/srv/secret/x.db"), "wrong_store"),
+    ],
+)
+def test_an_error_about_another_store_tells_the_last_part_of_its_address(
+    error: PerdureError, code: str
+) -> None:
+    """A held thread names the store that it was copied from."""
+    problem, _ = problem_of(error, place="")
+
+    assert problem.code == code
+    assert "agents.db" in problem.detail
+    assert b"secret" not in msgspec.json.encode(problem)
 
 
 @pytest.mark.parametrize(("is_allowed", "sent_more"), [(False, False), (True, True)])

@@ -19,7 +19,7 @@ from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
 from tests.forked import commands
-from tests.server.client import Client, assistant, serving
+from tests.server.client import Client, assistant, key, serving
 
 
 def test_a_row_has_the_state_of_the_newest_run_and_what_was_said_last(client: Client, store: Store) -> None:
@@ -152,6 +152,29 @@ def test_threads_are_found_by_backend_cost_and_age(
     monkeypatch.setattr(thread_routes, "_LIST_SECONDS", seconds)
 
     assert listed(different, query) == expected
+
+
+def test_a_cursor_names_no_thread_that_the_key_may_not_see(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that has no time left looks at one thread of this owner; the pages together have all of them."""
+    monkeypatch.setattr(thread_routes, "_LIST_SECONDS", -1.0)
+    for id, owner in [
+        ("a-ann", "ann"),
+        ("b-bob", "bob"),
+        ("c-ann", "ann"),
+        ("d-bob", "bob"),
+        ("e-ann", "ann"),
+    ]:
+        store.thread(id, agent="assistant", owner=owner)
+    bob = Client(client.port, key(store, "bob", "viewer", owners=["bob"]))
+
+    pages = [bob.get("/v1/threads").json]
+    while "next" in pages[-1]:
+        pages.append(bob.get(f"/v1/threads?after={pages[-1]['next']}").json)
+
+    assert [page.get("next") for page in pages] == ["b-bob", None]
+    assert [each["id"] for page in pages for each in page["threads"]] == ["b-bob", "d-bob"]
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,38 @@ def test_forgotten_content_stays_forgotten(tmp_path: Path, middle: Store) -> Non
             engine_of(middle).objects(space, [value])
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("threads", [None, ["t"]])
+def test_what_is_forgotten_before_a_copy_goes_on_is_forgotten_in_it(
+    tmp_path: Path, middle: Store, threads: list[str] | None, is_written: bool
+) -> None:
+    """The part that was copied before has its bytes until then."""
+    with perdure.open(tmp_path / "a.db") as store:
+        thread = store.thread("t", agent="planner")
+        thread.put("/secret.json", "x" * 200)
+        engine, space = engine_of(store), space_of(store, "t")
+        value = thread.entry("/secret.json").value
+
+        def kill(name: str, done: int, total: int) -> None:
+            if name == space:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            copies.copy(
+                engine, engine_of(middle), address="a", threads=threads, clock=lambda: 1, progress=kill
+            )
+        assert engine_of(middle).objects(space, [value])
+        engine.forget(space, [value], why="asked", standing=engine.standing(space))
+        if is_written:
+            thread.put("/other.json", 1)
+
+        store.copy_to(middle, threads=threads)
+
+        with pytest.raises(perdure.errors.Forgotten):
+            engine_of(middle).objects(space, [value])
+        assert threads is not None or equal(engine, engine_of(middle))
+
+
 # ---- the hold
 
 

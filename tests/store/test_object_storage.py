@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import perdure
 from perdure import Agent
-from perdure.errors import WrongStore
+from perdure.errors import Invalid, WrongStore
 from perdure.runtime.agent.file import Definition
 
 
@@ -45,6 +46,23 @@ def test_a_definition_of_another_store_is_not_kept(tmp_path: Path) -> None:
             store.definitions.apply("planner", Definition(object_storage=str(tmp_path / "there.db")))
 
         assert store.definitions.find("planner") is None
+
+
+@pytest.mark.parametrize(
+    ("server", "is_kept"), [({"authorization_token": "xyzzy"}, False), ({"name": "shop"}, True)]
+)
+def test_a_definition_with_a_credential_is_not_kept(server: dict[str, str], is_kept: bool) -> None:
+    """No key is written to a store; control: other options are."""
+    options = {"vendor": {"anthropic-messages": {"mcp_servers": [server]}}}
+    with perdure.open("memory:") as store:
+        with nullcontext() if is_kept else pytest.raises(Invalid, check=_names_a_credential):
+            store.definitions.apply("planner", Definition(options=options))
+
+        assert (store.definitions.find("planner") is not None) is is_kept
+
+
+def _names_a_credential(error: Invalid) -> bool:
+    return error.code == "credential_in_options" and "xyzzy" not in str(error)
 
 
 def test_a_store_that_is_moved_with_its_directory_is_still_the_agents(tmp_path: Path) -> None:

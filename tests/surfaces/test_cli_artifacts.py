@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import subprocess
 import sys
 
@@ -36,6 +38,32 @@ def test_the_digest_is_last_on_the_line(shell: Shell) -> None:
 
     assert len(line.split()[-1]) == 64
     assert "text/plain" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["artifacts", "get", "shopping", "report.bin", "--output", "copy.bin"], "copy.bin"),
+        (
+            ["export", "shopping", "--format", "otlp", "--content", "text", "--output", "spans.jsonl"],
+            "spans.jsonl",
+        ),
+        (["export", "shopping", "--format", "sqlite", "--output", "tables.db"], "tables.db"),
+        (["export", "shopping", "--git", "shopping.git"], "shopping.git"),
+        (["backup", "copy.db"], "copy.db"),
+    ],
+)
+def test_what_a_store_gives_out_can_be_read_by_its_owner_alone(
+    shell: Shell, kept: str, words: list[str], written: str
+) -> None:
+    """As the store itself, whatever the process lets others do with its new files."""
+    before = os.umask(0o022)
+    try:
+        shell.ok(*words)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((shell.directory / written).stat().st_mode) & 0o077 == 0
 
 
 @pytest.mark.parametrize("name", ["digest", "prefix", "name", "reference"])

@@ -15,8 +15,15 @@ from perdure import Store
 from perdure.model.call import SETTLED
 from perdure.telemetry import SpanLink, thread_spans
 from perdure.telemetry.spans import Content
+from perdure.testing import Script, say, use
 from tests.telemetry import scenes
 from tests.telemetry.scenes import SECRET, all_spans, named, tree
+
+
+@perdure.tool(effect="read_only")
+def weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return "sunny"
 
 
 def test_a_run_has_its_steps_and_its_call_below_it(store: Store) -> None:
@@ -259,6 +266,21 @@ def test_no_content_leaves_without_being_asked_for(store: Store, content: Conten
 
     assert len(spans) > 30
     assert SECRET.encode() not in msgspec.json.encode(spans)
+
+
+@pytest.mark.parametrize(
+    ("content", "called"), [("none", "unknown"), ("references", "unknown"), ("text", "her PIN is 7")]
+)
+def test_a_name_that_no_tool_has_is_content(store: Store, content: Content, called: str) -> None:
+    """The model made it up; control: the name of a tool that refused its arguments is that of the program."""
+    script = Script(use("her PIN is 7"), use("weather", town="Oslo"), say("Done."))
+    thread = store.thread("t", agent=perdure.Agent("a", backend=script, tools=[weather]))
+    thread.run("go")
+
+    spans = [span for span in thread_spans(thread, content=content) if span.name.startswith("execute_tool")]
+
+    assert [span.name for span in spans] == [f"execute_tool {called}", "execute_tool weather"]
+    assert [span.attributes["gen_ai.tool.name"] for span in spans] == [called, "weather"]
 
 
 def test_people_are_named_only_if_content_is_asked_for(store: Store) -> None:

@@ -276,8 +276,9 @@ class _Attempt(Generic[_T]):
         self._value, self.ran = value, True
         try:
             return self._store(value)
-        except Exception:  # noqa: BLE001  # a framework's or a program's serializer raises anything; the tool has run
-            _log.warning("a result cannot be stored as it is; the ledger has its text", exc_info=True)
+        except Exception as error:  # noqa: BLE001  # a framework's or a program's serializer raises anything; the tool has run
+            kind = type(error).__name__  # its words may quote the result, which no log may have
+            _log.warning("a result cannot be stored as it is (%s); the ledger has its text", kind)
             return self._describe(value)
 
     def is_to_repeat(self, result: CallResult) -> bool:

@@ -4,13 +4,18 @@ The messages themselves are in the history.  A recipe records which of them the 
 message: the frame (system prompt, tools, options) and the notes.  From the commit and the recipe the same context is
 built again, byte for byte, without counting a token.  From step to step a recipe is nearly always the same, so it is
 stored once.
+
+Options may hold credentials, such as the token of an MCP server that the vendor calls.  They are sent and never stored:
+a text takes the place of each.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,9 +35,19 @@ __all__ = [
     "encode_frame",
     "encode_recipe",
     "needs",
+    "without_credentials",
 ]
 
 BUILDER = 1  # the version of the rules that arrange messages
+
+_LEFT_OUT = "[left out]"
+_CREDENTIAL = re.compile(
+    r"(?:.*_)?(?:authorization|api_?key|password|secret|cookie|credentials?)"
+    r"|(?:.*_)?(?:access|api|auth|authorization|bearer|oauth|refresh|security|session)_token|token"
+)
+_HEADERS = frozenset({"headers", "default_headers", "extra_headers", "http_headers"})
+_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions"})  # any name may be in them
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,11 +115,53 @@ def encode_frame(frame: Frame) -> bytes:
 
     Keys stay in their order: a request contains the schemas as their authors wrote them.
     """
-    shape = msgspec.to_builtins(frame, enc_hook=repr)
+    shape: dict[str, Any] = msgspec.to_builtins(frame, enc_hook=repr)
+    holders: list[dict[str, Any]] = [shape, shape.get("sent") or {}]
+    for holder in holders:
+        if "options" in holder:
+            holder["options"] = without_credentials(holder["options"])
     for tool in shape.get("tools", ()):
         if tool["serves"] is None:
             del tool["serves"]
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def without_credentials(options: Any) -> Any:
+    """Return options with a text in place of each credential; one is known by the name of its field.
+
+    Of headers all values are left out, of an address the user, the password and the query.
+    """
+    if isinstance(options, list | tuple):
+        items = cast("Sequence[Any]", options)
+        return type(items)(without_credentials(each) for each in items)  # pyright: ignore[reportCallIssue]
+    if not isinstance(options, Mapping):
+        return options
+    fields = cast("Mapping[str, Any]", options)
+    return {name: _shown(name, value) for name, value in fields.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    plain = _HUMP.sub("_", str(name)).lower().replace("-", "_")
+    if name in _SCHEMAS:
+        return value
+    if plain in _HEADERS and isinstance(value, Mapping):
+        return dict.fromkeys(cast("Mapping[str, Any]", value), _LEFT_OUT)
+    if not isinstance(value, str) or not value:
+        return without_credentials(value)
+    if _CREDENTIAL.fullmatch(plain):
+        return _LEFT_OUT
+    return _address(value) if plain.endswith(("url", "uri", "endpoint")) and "://" in value else value
+
+
+def _address(address: str) -> str:
+    """Return an address without the parts that may be secret."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return _LEFT_OUT
+    if not parts.query and "@" not in parts.netloc:
+        return address
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def decode_frame(body: bytes) -> Frame:

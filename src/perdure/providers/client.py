@@ -432,5 +432,6 @@ def _broken(tail: Tail, request: Request) -> Exception | None:
 def _inside(trouble: Trouble | None, request: Request) -> Exception | None:
     if trouble is None:
         return None
-    found: PerdureError = fault(request.backend, trouble, secret=request.api_key)
+    secret = request.api_key or getattr(request.client, "api_key", None)
+    found: PerdureError = fault(request.backend, trouble, secret=secret)
     return _Inside(found) if isinstance(found, BackendUnavailable) else found

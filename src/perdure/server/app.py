@@ -29,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 from perdure import aio
 from perdure.aio.proxy import hand_over
 from perdure.aio.streaming import runs_under_way
+from perdure.engines.registry import place_of
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
@@ -116,6 +117,8 @@ class HttpServer:
         )
         self.agents = {agent.name: agent for agent in agents}
         self.version = __version__
+        place = place_of(self.store.target().url)
+        self.place = place if "/" in place else ""  # that no client is told; a store in memory has none
         self.inbox = Inbox(self.store)
         self.metrics = metrics or StoreMetrics(self.store)
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -302,7 +305,7 @@ class HttpServer:
             answer = await self._answer(scope, receive, counted)
         except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
             had_precondition = any(name == b"if-match" for name, _ in scope["headers"])
-            answer = problem_response(error, had_precondition=had_precondition)
+            answer = problem_response(error, place=self.place, had_precondition=had_precondition)
         status = answer.status_code if isinstance(answer, Response) else 200
         self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
         if isinstance(answer, Response):

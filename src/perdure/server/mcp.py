@@ -298,7 +298,7 @@ def mcp_server(application: HttpServer, access: Access | None = None) -> Server[
         try:
             return _result(await _called(application, asker(context), tool, params, context))
         except Exception as error:  # noqa: BLE001  # the edge: every error is an answer of the tool
-            document, _ = problem_of(error)
+            document, _ = problem_of(error, place=application.place)
             return _result(msgspec.to_builtins(document), is_error=True)
 
     return Server(

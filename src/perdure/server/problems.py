@@ -2,6 +2,9 @@
 
 The status follows from the class of the error, the body has its code, its facts and its advice.  A fact that JSON
 cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is not sent.
+The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
+user of a database, are nothing for clients, least of all for those without a credential.  Of another store that an
+error is about they are told the last part of its address.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from perdure.errors import PerdureError
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "problem_of", "problem_response"]
+__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "last_part", "problem_of", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -38,6 +41,9 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
     (errors.Unavailable, 503),
     (errors.Corrupt, 500),
 )
+
+_FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
+_LOGGED = "The log of the server has the cause."
 
 _log = logging.getLogger("perdure.server")
 
@@ -71,9 +77,12 @@ class HttpProblem(PerdureError):
         super().__init__(message, code=code, advice=advice)
 
 
-def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple[Problem, dict[str, str]]:
+def problem_of(
+    error: BaseException, *, place: str, had_precondition: bool = False
+) -> tuple[Problem, dict[str, str]]:
     """Return the document for an error, and the headers that belong to it.
 
+    `place` is where the store is, which no client is told; "" if that is no secret, or not known.
     `had_precondition`: the request had an If-Match, so that a stale head is 412.
     """
     if isinstance(error, HttpProblem):
@@ -83,7 +92,7 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
         hidden = PerdureError(
             "the server failed to answer; each of its writes is whole or absent.",
             code="server_failed",
-            advice="The log of the server has the cause.",
+            advice=_LOGGED,
         )
         return _document(hidden, 500, {}), {}
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
@@ -93,13 +102,34 @@ def problem_of(error: BaseException, *, had_precondition: bool = False) -> tuple
     if status == 503:
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
-    return _document(error, status, _facts(error)), headers
+    told = _for_clients(error)
+    document = _document(told, status, _facts(told))
+    if place and any(place in str(part) for part in (document.detail, document.advice, document.facts)):
+        _log.warning("the store of the server failed: %s", error)
+        return msgspec.structs.replace(document, detail=_FAILED, advice=_LOGGED, facts={}), headers
+    return document, headers
 
 
-def problem_response(error: BaseException, *, had_precondition: bool = False) -> Response:
-    """Return the answer to a request that led to an error."""
-    document, headers = problem_of(error, had_precondition=had_precondition)
+def problem_response(error: BaseException, *, place: str, had_precondition: bool = False) -> Response:
+    """Return the answer to a request that led to an error; `place` as for `problem_of`."""
+    document, headers = problem_of(error, place=place, had_precondition=had_precondition)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
+
+
+def _for_clients(error: PerdureError) -> PerdureError:
+    """Return an error about another store with the last part of its address alone."""
+    match error:
+        case errors.Held(thread=thread, source=source):
+            return errors.Held(thread, last_part(source))
+        case errors.WrongStore(agent=agent, expected=expected, actual=actual):
+            return errors.WrongStore(agent, last_part(expected), last_part(actual))
+        case _:
+            return error
+
+
+def last_part(url: str) -> str:
+    """Return how a client that is no admin may know a store: the name of its file or of its database."""
+    return url.partition("?")[0].rpartition("/")[2]
 
 
 def _document(error: PerdureError, status: int, facts: dict[str, Any]) -> Problem:

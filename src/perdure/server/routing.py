@@ -281,9 +281,16 @@ class HttpCall:
                 raise
             raise no_thread(wanted) from None
         self.check_seen(found)
-        if timeline == MAIN:
-            return found
-        return found.on(names.check_name("timeline", timeline))
+        return found if timeline == MAIN else self.line(found, timeline)
+
+    def line(self, thread: Thread, timeline: str) -> Thread:
+        """Open a timeline of a thread; raises `NotFound` if its agent is outside the limits.
+
+        A fork from before a hand-off stays with the first agent, which a key for the next one may not run.
+        """
+        found = thread.on(names.check_name("timeline", timeline))
+        self.check_seen(found)
+        return found
 
     def check_seen(self, thread: Thread) -> None:
         """Raise `NotFound` for a thread outside the limits, and for the server's own unless an admin asks."""

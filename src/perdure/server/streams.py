@@ -81,9 +81,12 @@ def frame_of(event: Happening, ended: Callable[[Any], object] | None = None) -> 
 
 
 async def frames(
-    happenings: AsyncIterator[Happening], ended: Callable[[Any], Awaitable[object]] | None = None
+    happenings: AsyncIterator[Happening],
+    ended: Callable[[Any], Awaitable[object]] | None = None,
+    *,
+    place: str = "",
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a stream as server-sent events; an error is the last of them."""
+    """Yield the events of a stream as server-sent events; an error is the last, and does not tell the store's `place`."""
     try:
         async for event in happenings:
             if ended is not None and isinstance(event, RunEnded):
@@ -92,7 +95,7 @@ async def frames(
             else:
                 yield frame_of(event)
     except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
-        yield frame("error", problem_of(error)[0])
+        yield frame("error", problem_of(error, place=place)[0])
 
 
 async def watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
@@ -140,7 +143,7 @@ class EventStream:
             try:
                 await self._begin()
             except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
-                await problem_response(error)(scope, receive, send)
+                await problem_response(error, place="")(scope, receive, send)
                 return
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         leaving = asyncio.ensure_future(_gone(receive))

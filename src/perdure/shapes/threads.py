@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from perdure.model import message as messages
 from perdure.model.commit import Act
+from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
@@ -536,7 +537,7 @@ def _document(context: Context) -> dict[str, Any]:
         "system": context.system,
         "messages": [messages.view(message) for message in context.messages],
         "tools": [msgspec.to_builtins(tool) for tool in context.tools],
-        "options": msgspec.to_builtins(dict(context.options), enc_hook=repr),
+        "options": without_credentials(msgspec.to_builtins(dict(context.options), enc_hook=repr)),
     }
 
 

@@ -24,6 +24,7 @@ from perdure.model.canonical import prepared
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN
 from perdure.model.names import shown_address
+from perdure.model.recipe import without_credentials
 from perdure.runtime.agent.agent import Agent, encoded_defaults
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import (
@@ -91,13 +92,20 @@ class Definitions:
     def apply(self, name: str, definition: Definition, *, reason: str = "apply") -> Kept:
         """Store a definition as the newest version; a definition equal to the last one changes nothing.
 
-        Raises `WrongStore`, having changed nothing, if the definition's `object_storage` is another store, and
-        `Conflict` if other writers changed the agent's map during every attempt.
+        Raises `WrongStore`, having changed nothing, if the definition's `object_storage` is another store, `Invalid`
+        if its options hold a credential, and `Conflict` if other writers changed the agent's map during every attempt.
         """
         names.check_name("agent", name)
         if not isinstance(definition, file.Definition):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"a Definition is applied, not {definition!r}; nothing was changed.", code="not_a_definition"
+            )
+        if without_credentials(definition.options) != definition.options:
+            raise Invalid(
+                f"the options of agent '{name}' hold a credential, which no store may hold; nothing was changed.",
+                code="credential_in_options",
+                advice="Leave it out, and give it in the code that runs the agent.",
+                agent=name,
             )
         definition = self._at_home(name, definition)
         directory.record_agent(self._resources.store, Agent(name), declared=False)

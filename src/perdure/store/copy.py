@@ -25,6 +25,7 @@ import msgspec
 
 from perdure.engines import loops, registry
 from perdure.engines.contract import (
+    GC,
     Cell,
     CellOf,
     CellWrite,
@@ -32,7 +33,14 @@ from perdure.engines.contract import (
     Fence,
     Write,
 )
-from perdure.engines.replays import PASSES_MAX, difference, has_all, replay_writes, stored_cells
+from perdure.engines.replays import (
+    PASSES_MAX,
+    difference,
+    has_all,
+    replay_writes,
+    stored_cells,
+    write_pages,
+)
 from perdure.errors import Conflict, Corrupt, Invalid, PerdureError
 from perdure.history.space import (
     AGENTS,
@@ -52,7 +60,7 @@ from perdure.ledger import calls, held, verify
 from perdure.ledger.call_identity import KEY, Owner
 from perdure.ledger.held import COPIES, COPY, COPYING, DONE, Arrival
 from perdure.model import canonical
-from perdure.model.digest import Kind, digest_of
+from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.names import shown_address
 from perdure.runtime.session import lease, records
 from perdure.store.plumbing import directory
@@ -428,17 +436,17 @@ class _Copier:
     # ---- copying
 
     def _copy_until_stable(self) -> list[str]:
-        """Copy all spaces, again and again until none was written since; return their names."""
+        """Copy all spaces, again and again until none was written or let go since; return their names."""
         for _ in range(PASSES_MAX):
             names = self._spaces()
-            late = [name for name in names if self._done_standing(name) != self._source.standing(name)]
+            late = [name for name in names if self._is_late(name)]
             for at, name in enumerate(late):
                 self._copy_space(name, at, len(late))
             if late:
                 continue
             differing = partial(difference, self._source, self._target)
             found = [(name, what) for name in names if (what := differing(name))]
-            if any(self._done_standing(name) != self._source.standing(name) for name in self._spaces()):
+            if any(map(self._is_late, self._spaces())):
                 continue  # it was written while it was compared
             if found:
                 raise Corrupt(
@@ -464,12 +472,30 @@ class _Copier:
             report = partial(self._report, name, at, total, standing)
             self._replay_from(name, done.cursor if done else 0, report)
             cells = stored_cells(self._source, name)
+            self._forget_too(name)
             self._note(name, standing, 0)  # fails if another process goes on with this copy
             self._target.reseal(name, cells)
             if self._source.standing(name) == standing:
                 self._note(name, standing, standing)
                 break
         self._report(name, at + 1, total, 1, 0)
+
+    def _is_late(self, name: str) -> bool:
+        """True if the source was written in a space, or has forgotten something of it, since that was copied."""
+        is_written = self._done_standing(name) != self._source.standing(name)
+        return is_written or _generation(self._source, name) != _generation(self._target, name)
+
+    def _forget_too(self, name: str) -> None:
+        """Forget in the target what the source has forgotten since it was replayed."""
+        if _generation(self._source, name) == _generation(self._target, name):
+            return
+        gone: dict[str, list[Digest]] = {}
+        for page, _ in write_pages(self._source, name, 0):
+            for fact in (fact for written in page for fact in written.facts):
+                if fact.forgotten is not None and fact.digest is not None:
+                    gone.setdefault(fact.forgotten, []).append(fact.digest)
+        for why, digests in gone.items():
+            self._target.forget(name, digests, why=why, standing=self._target.standing(name))
 
     def _report(self, name: str, at: int, total: int, standing: int, cursor: int) -> None:
         if self._progress is not None:
@@ -621,6 +647,12 @@ class _Copier:
         before = self._done(name)[0]
         value = canonical.encode_struct(_Progress(self._arrival.id, cursor, standing))
         self._renew(self._fence.revision, held.cell_write(DONE + name, before, value))
+
+
+def _generation(engine: Engine, space: str) -> int:
+    """Return how often content of a space was forgotten."""
+    cell = engine.cell(space, GC)
+    return 0 if cell is None else cell.revision
 
 
 def label_or_name(engine: Engine, space: str) -> str:

@@ -27,6 +27,9 @@ from perdure.telemetry.spans import (
 __all__ = ["CallHistory", "call_spans"]
 
 
+_NO_SUCH_TOOL = "no_such_tool"  # why a call failed that names no tool of the agent
+
+
 class CallHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One call: its record, and its entries of the ledger, oldest first."""
 
@@ -70,6 +73,9 @@ class _CallSpans:
     ) -> None:
         self._thread, self._space, self._call, self._record = thread, space, call, call.record
         self._content: Content = content
+        # A name that no tool has is a model's own words.
+        is_made_up = call.record.why == _NO_SUCH_TOOL and content != "text"
+        self._tool = "unknown" if is_made_up else call.record.tool
         self._parent, self._run_end, self._links = parent, run_end, links
         trace = trace_id("call", space, call.record.id) if parent is None else parent.trace
         self.ref = call_ref(trace, space, call.record.id)
@@ -125,7 +131,7 @@ class _CallSpans:
         return Span(
             ref=self.ref,
             parent=self._parent,
-            name=f"{names.EXECUTE_TOOL} {record.tool}",
+            name=f"{names.EXECUTE_TOOL} {self._tool}",
             start=self._start(),
             end=max(end, self._start()),
             attributes=attributes,
@@ -136,7 +142,7 @@ class _CallSpans:
     def _common(self) -> Attributes:
         return {
             names.CONVERSATION: self._thread,
-            names.TOOL_NAME: self._record.tool,
+            names.TOOL_NAME: self._tool,
             names.TOOL_CALL: self._record.id,
         }
 
@@ -146,7 +152,7 @@ class _CallSpans:
         span = Span(
             ref=SpanRef(self.ref.trace, span_id(what, self._space, self._record.id, number)),
             parent=self.ref,
-            name=f"{what} {self._record.tool}",
+            name=f"{what} {self._tool}",
             start=start,
             end=max(start, end),
             attributes={**self._common(), "perdure.operation": what, **attributes},

@@ -146,6 +146,7 @@ def check_hidden(error: PerdureError) -> None:
         f"postgresql://ann:{SECRET}@host/agents?pool_max=many",
         f"postgresql://ann:{SECRET}@host/agents%00",
         f"postgresql:ann:{SECRET}@host",
+        f"postgresql://ann:p@{SECRET}@127.0.0.1:1/agents",
     ],
 )
 def test_an_address_with_a_typo_is_invalid(url: str) -> None:

@@ -20,6 +20,7 @@ from perdure.providers.transport.errors import (
     Trouble,
     fault,
     retry_after,
+    unreached,
     words_of,
 )
 
@@ -100,6 +101,26 @@ def test_a_key_is_left_out_of_the_words(key: str, status: int) -> None:
     said = str(fault("vendor:m", Trouble(status, f"you sent {key} to us"), secret="my-own-company-key"))
 
     assert key.removeprefix("Bearer ") not in said
+
+
+def test_a_key_of_the_environment_is_left_out_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK found it, so nobody gave it here; control: what else the environment has is left in."""
+    monkeypatch.setenv("MISTRAL_API_KEY", "k7Qw0pLm2xZr")
+    monkeypatch.setenv("SOME_PLACE", "on-the-moon")
+
+    said = str(fault("mistral:m", Trouble(500, "k7Qw0pLm2xZr was sent on-the-moon")))
+
+    assert ("k7Qw0pLm2xZr" in said, "on-the-moon" in said) == (False, True)
+
+
+def test_the_user_and_the_query_of_an_address_are_left_out_of_the_words() -> None:
+    """botocore names the whole address that it could not reach; host and path are left in."""
+    why = ConnectionError('Could not connect to "https://me:xyzzy@llm.example:8443/v1/model?code=xyzzy"')
+
+    said = str(unreached("bedrock:m", why, begun=False))
+
+    assert "https://llm.example:8443/v1/model?[left out]" in said
+    assert "xyzzy" not in said
 
 
 def test_what_a_vendor_says_is_shortened() -> None:

@@ -23,6 +23,7 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Part, Screen, console
+from perdure.cli.output.streams import for_owner
 from perdure.engines.registry import export_tables, open_sql
 from perdure.errors import Conflict, Invalid
 from perdure.model.head import MAIN
@@ -403,7 +404,7 @@ def _new_file(path: str | None) -> Generator[IO[str] | None]:
         yield None
         return
     try:
-        opened = Path(path).open("x", encoding="utf-8")  # noqa: SIM115  # the error is of the opening alone
+        opened = open(path, "x", encoding="utf-8", opener=for_owner)  # noqa: SIM115  # the error is of the opening alone
     except FileExistsError as error:
         raise Conflict(
             f"{path} exists already; nothing was written.",

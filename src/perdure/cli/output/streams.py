@@ -1,4 +1,4 @@
-"""The streams of the process, as every command uses them."""
+"""The streams of the process, as every command uses them, and the files that commands write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 import sys
 
-__all__ = ["accept_any_text", "drop_unwritten", "end_without_reader"]
+__all__ = ["accept_any_text", "drop_unwritten", "end_without_reader", "for_owner"]
 
 _PIPE_CLOSED = 141  # as shells have it: 128 and the number of the signal
 
@@ -16,6 +16,11 @@ def accept_any_text() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def for_owner(path: str, flags: int) -> int:
+    """Open a file that only its owner may read if it is new, as the store itself: the `opener` of what a store gives out."""
+    return os.open(path, flags, 0o600)
 
 
 def drop_unwritten() -> None:

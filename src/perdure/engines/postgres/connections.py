@@ -569,6 +569,8 @@ def parse_address(url: str, *, read_only: bool) -> Address:
         options = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, errors="strict")
     except ValueError:
         raise _invalid(shown, "it is not UTF-8") from None
+    if base.count("@") > 1:  # libpq would take the end of the password for a part of the host, and name it
+        raise _invalid(shown, "it has more than one @")
     ours = {name: value for name, value in options if name in _OURS}
     if len(ours) < sum(name in _OURS for name, _ in options):
         raise _invalid(shown, "it says something twice")

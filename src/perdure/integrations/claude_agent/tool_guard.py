@@ -148,8 +148,8 @@ class ToolGuard:
     async def _record(self, work: Any) -> None:
         try:
             await self._door.acall(work)
-        except PerdureError:  # the call stays started, and is unknown once this process has ended
-            _log.exception("the outcome of a call was not recorded")
+        except PerdureError as error:  # the call stays started, and is unknown once this process has ended
+            _log.error("the outcome of a call was not recorded (%s)", error.code)
 
     def _take(self, place: _Begun) -> BegunCall | None:
         with self._lock:

@@ -55,6 +55,7 @@ from perdure.model.event import MessageAppended
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN, Head
 from perdure.model.patch import Edit, Put
+from perdure.model.recipe import without_credentials
 from perdure.store.plumbing.revisions import LogEntry
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -132,7 +133,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             versions=encode(given["channel_versions"]),
             seen=encode(given["versions_seen"]),
             updated=encode(given.get("updated_channels")),
-            metadata=encode(dict(get_checkpoint_metadata(config, metadata))),
+            metadata=encode(_metadata(config, metadata)),
             pending_sends=encode(given["pending_sends"]) if given.get("pending_sends") else None,
             holder=holder,
             has_work=has_work(given),
@@ -654,6 +655,14 @@ def ids_of(config: RunnableConfig) -> tuple[str, str, str | None]:
         )
     id = given.get("checkpoint_id")
     return str(thread_id), str(given.get("checkpoint_ns") or ""), None if id is None else str(id)
+
+
+def _metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """Return the metadata of a checkpoint; LangGraph adds the texts of the config, of which credentials are not stored."""
+    given = config.get("configurable") or {}
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    shown = cast("RunnableConfig", {**config, "configurable": {**given, **without_credentials(texts)}})
+    return dict(get_checkpoint_metadata(shown, metadata))
 
 
 def config_of(thread_id: str, namespace: str, id: str | None) -> RunnableConfig:

@@ -13,11 +13,13 @@
     NotFound                 no such model there
 
 Vendors report the same failure in many ways; `fault` chooses the class by the status and the vendor's text.
-No key or header enters a message: text that looks like a key is removed from the vendor's words too.
+No key or header enters a message: text that looks like a key, the values of variables that hold keys, and the user
+and the query of an address are removed from the vendor's words too.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -51,6 +53,9 @@ _KEYS = re.compile(
     r"|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{8,}|\bya29\.[\w.-]+|\beyJ[\w-]{10,}\.[\w.-]+"
     r"|(?<=key[=:])\s*[^\s&,\"']+"
 )
+_VARIABLES = re.compile(r"KEY|TOKEN|SECRET|CREDENTIAL|PASSWORD|HEADERS", re.IGNORECASE)
+_VALUE_MIN = 8  # characters of a variable's value that can be a key
+_ADDRESS = re.compile(r"""(?i)(\b[a-z][a-z0-9+.-]*://)(?:[^\s/?#"'<>@]*@)?([^\s?"'<>]*)(\?[^\s"'<>]*)?""")
 _TOO_LONG = re.compile(
     r"context[_ ](?:length|window|size)|maximum context|prompt is too long|input is too long|too many (?:input )?tokens"
     r"|exceeds? the (?:maximum|available) (?:number of tokens|context)|exceed_context_size|string_above_max_length"
@@ -248,6 +253,10 @@ def _quoted(said: str, secret: object) -> str:
     text = " ".join(said.split())
     if isinstance(secret, str) and secret != NO_KEY and len(secret) >= 4:
         text = text.replace(secret, _LEFT_OUT)
+    for name, value in os.environ.items():
+        if len(value) >= _VALUE_MIN and _VARIABLES.search(name):
+            text = text.replace(value, _LEFT_OUT)
+    text = _ADDRESS.sub(lambda found: found[1] + found[2] + (f"?{_LEFT_OUT}" if found[3] else ""), text)
     text = _KEYS.sub(_LEFT_OUT, text)
     text = text.encode("utf-8", "replace").decode()
     return f" It said: {text if len(text) <= _QUOTED_MAX else text[: _QUOTED_MAX - 1] + '…'}" if text else ""

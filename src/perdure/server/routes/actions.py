@@ -229,7 +229,7 @@ async def _streamed(call: HttpCall, thread: aio.Thread, happenings: EventIterato
         return await thread.off_loop(lambda: RunResult.of(thread.target(), result))
 
     await happenings.begin()
-    return call.server.stream(call, frames(happenings, shape))
+    return call.server.stream(call, frames(happenings, shape, place=call.server.place))
 
 
 def _ended(call: HttpCall, thread: Thread | None, run: Callable[[Thread], Result]) -> RunResult:
@@ -461,7 +461,7 @@ def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
     call.check_changeable()
     thread = call.thread()
     asked = call_seen_from(thread, body.call, None)
-    on = thread if asked.ticket is None else thread.on(asked.ticket.timeline)
+    on = thread if asked.ticket is None else call.line(thread, asked.ticket.timeline)
     ticket = on.decide(asked.record.id, body.verdict, value=body.value, by=call.access.name, why=body.why)
     return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
 
@@ -491,7 +491,7 @@ async def reconcile(call: HttpCall, body: EmptyBody) -> CallAfter:
     def opened() -> tuple[Thread, str, str]:
         thread = call.thread()
         record = thread.trace(call.segments["call"], history=False).record
-        return server.declared(thread.on(record.timeline)), record.id, record.state
+        return server.declared(call.line(thread, record.timeline)), record.id, record.state
 
     thread, id, before = await server.store.off_loop(opened)
     await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)
@@ -512,6 +512,7 @@ def resolve(call: HttpCall, body: ResolveBody) -> CallAfter:
     call.check_changeable()
     thread = call.thread()
     record = thread.trace(call.segments["call"], history=False).record
+    call.line(thread, record.timeline)
     if body.outcome == "not_done" and body.value is not None:
         raise Invalid(
             "a call that was not done has no result; nothing was resolved.", code="result_not_taken"

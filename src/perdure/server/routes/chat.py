@@ -150,7 +150,7 @@ def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str
     writer = ChunkWriter(MediaLinks(handle.id, call.root), run, after=after)
 
     async def frames() -> AsyncIterator[bytes]:
-        async for part in _guarded(RunParts(handle, run)):
+        async for part in _guarded(call, RunParts(handle, run)):
             if isinstance(part, PerdureError):
                 yield _data({"type": "error", "errorText": part.message})
             else:
@@ -207,7 +207,7 @@ def _events(
         if position is None:
             for event, id in writer.begin(is_stale=is_stale):
                 yield await _event(call, handle, event, id)
-        async for part in _guarded(RunParts(handle, run, at.cursor or None)):
+        async for part in _guarded(call, RunParts(handle, run, at.cursor or None)):
             if isinstance(part, PerdureError):
                 yield await _event(call, handle, *writer.fail(part.message, part.code))
             else:
@@ -284,14 +284,14 @@ async def opened(call: HttpCall, timeline: str) -> aio.Thread:
     return aio.Thread(call.server.store.tool_threads, thread)
 
 
-async def _guarded(parts: RunParts) -> AsyncIterator[Part | PerdureError]:
+async def _guarded(call: HttpCall, parts: RunParts) -> AsyncIterator[Part | PerdureError]:
     """Yield the parts of a run; an error is the last of them."""
     try:
         async with aclosing(parts.read()) as read:
             async for part in read:
                 yield part
     except Exception as error:  # noqa: BLE001  # the edge: every error is told
-        problem = problem_of(error)[0]
+        problem = problem_of(error, place=call.server.place)[0]
         yield PerdureError(problem.detail, code=problem.code)
 
 

@@ -20,7 +20,7 @@ from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
-from perdure.server.problems import problem_of
+from perdure.server.problems import last_part, problem_of
 from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
@@ -61,8 +61,10 @@ def waiting_tickets(call: HttpCall) -> list[tuple[Thread, Ticket]]:
     for id in dict.fromkeys(each.thread for each in call.store.approvals()):
         with suppress(NotFound):  # the thread was removed, or is not for this credential
             thread = call.thread(id=id)
-            lines = [hold.head.timeline for hold in thread.timelines()]
-            tickets = {ticket.id: ticket for line in lines for ticket in thread.on(line).approvals()}
+            tickets: dict[str, Ticket] = {}
+            for hold in thread.timelines():
+                with suppress(NotFound):  # a timeline of another agent, which is not for this credential
+                    tickets |= {each.id: each for each in call.line(thread, hold.head.timeline).approvals()}
             found += ((thread, ticket) for ticket in tickets.values())
     return sorted(found, key=lambda each: each[1].asked_at)
 
@@ -432,7 +434,7 @@ async def _verifying(call: HttpCall) -> AsyncIterator[bytes]:
             await asyncio.wait({checking}, timeout=_PROGRESS_SECONDS)
         yield frame("verify.finished", {"type": "verify.finished", "result": checking.result()})
     except PerdureError as error:
-        yield frame("error", problem_of(error)[0])
+        yield frame("error", problem_of(error, place=call.server.place)[0])
     finally:
         has_left = True
 
@@ -461,7 +463,7 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
             owners=None if access.owners is None else list(access.owners),
             threads=None if access.threads is None else list(access.threads),
             version=server.version,
-            store=url if access.may("administer") else url.partition("?")[0].rpartition("/")[2],
+            store=url if access.may("administer") else last_part(url),
             read_only=call.store.read_only,
             served=call.served,
         )

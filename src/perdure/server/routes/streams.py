@@ -29,7 +29,7 @@ async def follow(call: HttpCall, query: EventsQuery) -> EventStream:
     handle = await opened(call, query.timeline)
     happenings = handle.follow(after, wait=query.wait)
     await happenings.begin()  # a text that is no cursor is an answer of its own, not an event
-    return call.server.stream(call, frames(happenings))
+    return call.server.stream(call, frames(happenings, place=call.server.place))
 
 
 @route("GET", "/v1/events", "read", media="text/event-stream")

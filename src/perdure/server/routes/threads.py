@@ -193,14 +193,17 @@ def _row(
 
 
 def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread], str | None]:
-    """Return the threads of a page, and the id after which the next one begins; None: there is no other."""
+    """Return the threads of a page, and the id after which the next one begins; None: there is no other.
+
+    What the credential may not see is passed over and not counted: the id is that of a thread it may see.
+    """
     kept: list[Thread] = []
     last, until = None, time.monotonic() + _LIST_SECONDS
     listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
-    for number, thread in enumerate(listed):
+    for number, thread in enumerate(each for each in listed if call.access.sees_thread(each)):
         if number == _SCANNED_MAX or (number and time.monotonic() > until):
             return kept, last
-        if call.access.sees_thread(thread) and query.fits(thread):
+        if query.fits(thread):
             if len(kept) == query.size:
                 return kept, kept[-1].id
             kept.append(thread)

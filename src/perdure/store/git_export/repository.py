@@ -193,13 +193,13 @@ class Repository:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Lock the directory, which is created if it is missing.
+        """Lock the directory, which is created for its owner alone if it is missing.
 
         Raises `Conflict`, having touched nothing, if it is not empty and not this thread's, and
         `Unavailable` while another export writes to it.
         """
         self._check_place()
-        self.directory.mkdir(exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:

@@ -15,6 +15,7 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
+from perdure.cli.output.streams import for_owner
 from perdure.errors import Conflict, Invalid
 from perdure.model.head import MAIN
 from perdure.shapes.store import ArtifactShape
@@ -93,7 +94,7 @@ def _save(pieces: Iterator[bytes], file: Path) -> None:
         )
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
-        with partial.open("xb") as target:
+        with open(partial, "xb", opener=for_owner) as target:
             for piece in pieces:
                 target.write(piece)
         partial.rename(file)
