@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,58 @@ def test_a_run_whose_approval_is_decided_says_so(house: Shell) -> None:
     assert (before["state"], before["decided"]) == ("waiting", False)
     assert (after["state"], after["decided"]) == ("waiting", True)
     assert "waiting, decided" in house.ok("runs").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "runs show {run}",
+        "run show --json {run}",
+        "runs cancel {run}",
+        "runs resume {run} --code tests.surfaces.paying:payer",
+        "runs release --run {run}",
+        "calls ls --run {run}",
+        "calls show {call}",
+        "calls resolve {unclear} done",
+        "calls reconcile {unclear} --code tests.surfaces.paying:payer",
+        "approvals show {call}",
+        "approval approve {call}",
+        "approvals deny {call} --why no",
+        "approvals answer {call} --value 1",
+    ],
+)
+def test_an_id_as_listings_show_it_names_its_thread(made: Shell, words: str) -> None:
+    """No thread has to be named before the end of an id, in any noun."""
+    (run,) = made.ok("runs", "--json").json["runs"]
+    (asked,) = made.ok("approvals", "--json").json["approvals"]
+    (unclear,) = made.ok("calls", "--json").json["calls"]
+    ids = {"run": run["id"][-8:], "call": asked["call"][-8:], "unclear": unclear["id"][-8:]}
+
+    ended = made(*words.format(**ids).split())
+
+    assert ended.code == 0, ended
+
+
+def test_an_id_in_two_threads_is_refused_with_both(empty: Shell) -> None:
+    """A part that fits runs of two threads decides nothing: the error names each with its thread."""
+    alike = (f"{number:08x}-0000-7000-8000-00000000beef" for number in count())
+    talker = Agent("talker", backend=Script(say("Hello.")))
+    with perdure.open(empty.store, ids=lambda: next(alike)) as store:
+        runs = [store.thread(name, agent=talker).run("Hello.", id=name).run for name in ("one", "two")]
+
+    ended = empty("runs", "show", "0000beef", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "id_ambiguous")
+    assert ended.error["facts"]["found"] == [f"one {runs[0]}", f"two {runs[1]}"]
+
+
+@pytest.mark.parametrize(
+    "words", ["runs show abcd1234", "runs start abcd1234 Hello", "runs release --run abcd1234"]
+)
+def test_a_word_that_is_no_id_is_refused_as_before(made: Shell, words: str) -> None:
+    """What is the id of no thread and of no run is not found, and nothing is begun."""
+    assert made(*words.split()).code == 3
+    assert made("calls", "show", "house").code == 2
 
 
 def test_runs_of_a_thread_are_filtered(house: Shell) -> None:

@@ -107,7 +107,6 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
             "Did you mean 'perdure threads log' or 'perdure state log' or 'perdure memory log'?",
         ),
         (["calls", "resolve", "shopping", "c1", "perhaps"], "perhaps"),
-        (["calls", "ls", "--run", "r1"], "Name its THREAD"),
         (["approvals", "edit", "shopping", "c1"], "--value"),
         (["threads", "follow", "shopping", "--after", "x"], "not a cursor"),
         (["state", "get", "shopping", "/x", "--agent", "helper"], "one word too many"),

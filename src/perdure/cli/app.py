@@ -51,7 +51,7 @@ _SHARED = {
 _WORDS = {
     "threads replay": "THREAD --onto NAME --code MODULE:NAME",
     "runs resume": "THREAD [RUN] --code MODULE:NAME",
-    "runs release": "(THREAD... | --all)",
+    "runs release": "(THREAD... | --all | --run RUN)",
     "calls reconcile": "THREAD CALL --code MODULE:NAME",
     "work": "--code MODULE:NAME",
     "export": "THREAD (--format API | --git DIR)",

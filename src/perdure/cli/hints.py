@@ -188,6 +188,8 @@ def command(words: str, about: Subject) -> str:
         words = words.replace("THREAD", f"--agent {shlex.quote(about.agent)}")
     elif about.thread is not None:
         words = words.replace("THREAD", shlex.quote(about.thread))
+    elif words in ("runs ls THREAD", "calls ls THREAD", "approvals ls THREAD"):  # without one, of all threads
+        words = words.removesuffix(" THREAD")
     return with_store(f"perdure {words}", about.store)
 
 

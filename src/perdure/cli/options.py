@@ -72,14 +72,27 @@ AnyThread: TypeAlias = Annotated[
     str | None, Parameter(name="THREAD", help="The thread's id; all threads if left out", show_default=False)
 ]
 LastRun: TypeAlias = Annotated[
-    str | None, Parameter(name="RUN", help="The run's id; the last one if left out", show_default=False)
+    str | None,
+    Parameter(
+        name="RUN",
+        help="The run's id, before which THREAD can be left out; the last one if left out",
+        show_default=False,
+    ),
 ]
 ThisRun: TypeAlias = Annotated[
     str | None,
-    Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
+    Parameter(
+        name="RUN",
+        help="The run's id, before which THREAD can be left out; the one on the timeline if left out",
+        show_default=False,
+    ),
 ]
 CallId: TypeAlias = Annotated[
-    str, Parameter(name="CALL", help="The call's id, or a part of it as listings show it")
+    str,
+    Parameter(
+        name="CALL",
+        help="The call's id, or a part of it as listings show it, before which THREAD can be left out",
+    ),
 ]
 By: TypeAlias = Annotated[
     str | None,

@@ -111,7 +111,7 @@ def show(
         str | None,
         Parameter(
             name="CALL",
-            help="The call's id, or a part of it as listings show it; the only one that waits if left out",
+            help="The call's id, or a part of it as listings show it, before which THREAD can be left out; the only one that waits if left out",
         ),
     ] = None,
     /,

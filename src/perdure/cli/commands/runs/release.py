@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.commands.runs.show import placed_run
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, By, Everywhere
@@ -71,12 +72,13 @@ def release(
 
 
 def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere: Everywhere) -> Released:
-    if len(threads) != 1 or all_:
+    if len(threads) > 1 or all_:
         raise Invalid(
             "a run is released with its one thread; nothing was released.",
             code="release_of_what",
-            advice="Write `perdure runs release THREAD --run RUN`.",
+            advice="Write `perdure runs release --run RUN`.",
         )
     with writing(everywhere) as store:
-        was_aside = store.thread(threads[0]).release(run)
+        thread, run = placed_run(store, next(iter(threads), None), run)
+        was_aside = store.thread(thread).release(run)
         return Released(threads=[], held=len(store.held()), runs=[run] if was_aside else [])

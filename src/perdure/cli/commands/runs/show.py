@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perdure.cli.input.lookup import thread_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer
@@ -14,9 +15,10 @@ from perdure.model.names import did_you_mean, id_meant
 from perdure.model.run import RunRecord, Usage
 from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
 from perdure.shapes.lookup import run_of
+from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Run", "found_run", "show"]
+__all__ = ["Run", "found_run", "placed_run", "show"]
 
 _COLUMNS = (
     Column("tool", "tool", gives_way=True),
@@ -154,6 +156,21 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
         run=id,
         thread=thread.id,
     )
+
+
+def placed_run(store: Store, thread: str | None, run: str) -> tuple[str, str]:
+    """Return the thread of a run and its whole id, of which `run` may be a part; None: any thread may have it."""
+    if thread is not None:
+        return thread, found_run(store.thread(thread), run, None).id
+    found = thread_with(store, "run", run)
+    if found is None:
+        raise NotFound(
+            f"no thread has a run '{run}'; nothing was done.",
+            code="run_not_found",
+            advice="See `perdure runs ls`.",
+            run=run,
+        )
+    return found
 
 
 def _spent(usage: Usage, cost: CostShape) -> list[tuple[str, str]]:
