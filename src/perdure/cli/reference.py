@@ -95,7 +95,9 @@ Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
 Two commands ask something: `chat`, for a decision about a call that waits, and `threads rm`.
 They ask only where the input and the screen are both a terminal.
 Before the question everything that was typed or pasted earlier is discarded, until the keyboard is quiet for a quarter of a second.
-Only a whole word that is shown as a choice and typed after the question is an answer; pasted text, or several lines at once, never is.
+Only a word that is shown as a choice and typed after the question is an answer; pasted text, or several lines at once, never is.
+A decision may be a letter: `y` or `a` approves, `n` or `d` denies, `e` edits, `l` leaves it for later.
+The question shows the ids of the call and of its run, which `calls show` and `runs show` take.
 New arguments or a result may be pasted: they are shown, and count once you have typed `confirm`.
 
 At the prompt of `chat` lines that arrive together, such as a paste, are one message.
