@@ -54,6 +54,21 @@ def test_a_run_whose_approval_is_decided_says_so(house: Shell) -> None:
     assert "waiting, decided" in house.ok("runs").out
 
 
+def test_a_listing_of_runs_says_what_goes_on_with_them(house: Shell) -> None:
+    """For a call that waits it is the approval; once that is decided, the command that resumes the run, or a worker."""
+    (asked,) = house.ok("approvals", "--json").json["approvals"]
+    before = house.ok("runs").out
+    house.ok("approvals", "deny", "house", asked["call"])
+
+    after = house.ok("runs").out
+
+    assert f"Decide: perdure approvals show {asked['call']}" in before
+    assert "runs resume" not in before
+    assert f"perdure runs resume {run_of(house)} --code MODULE:NAME" in after
+    assert "perdure work --code MODULE:NAME" in after
+    assert "Decide: " not in after
+
+
 @pytest.mark.parametrize(
     "words",
     [
