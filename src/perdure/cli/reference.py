@@ -91,6 +91,9 @@ A list that was cut short by `--limit` says so in `more`.
 Stored text is never sent to the terminal as it is: characters that it might obey are shown by their codes, such as `\\x1b`.
 Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
 `perdure --install-completion` sets up completion for your shell.
+It completes commands, options, and the ids of threads, timelines, runs and calls of the store that the line names, else of `$PERDURE_STORE` or `./perdure.db`.
+Ids of a store on a server are not completed: connecting to it takes longer than a person waits for Tab.
+A new version of Perdure may have new commands: run it again then.
 
 Two commands ask something: `chat`, for a decision about a call that waits, and `threads rm`.
 They ask only where the input and the screen are both a terminal.

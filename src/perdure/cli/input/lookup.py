@@ -168,7 +168,7 @@ def thread_with(store: Store, kind: Literal["run", "call"], id: str) -> tuple[st
     if len(found) > 1:
         places = tuple(f"{thread} {whole}" for thread, whole in found.items())
         raise Invalid(
-            f"'{id}' fits a {kind} of more than one thread: {', '.join(places)}; nothing was done.",
+            f"'{id}' fits more than one {kind}: {', '.join(places)}; nothing was done.",
             code="id_ambiguous",
             advice=f"Name the thread before the {kind}, as they stand here.",
             id=id,

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.runs.show import placed_run
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
@@ -93,7 +94,9 @@ def ls(
     thread: AnyThread = None,
     /,
     *,
-    run: Annotated[str | None, Parameter(metavar="RUN", help="Only calls of this run")] = None,
+    run: Annotated[
+        str | None, Parameter(metavar="RUN", completer=in_store, help="Only calls of this run")
+    ] = None,
     state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
     limit: Limit = 50,
     timeline: OnlyTimeline = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.runs.show import placed_run
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, By, Everywhere
@@ -39,7 +40,8 @@ class Released(Answer, frozen=True, kw_only=True):
 
 def release(
     threads: Annotated[
-        tuple[str, ...], Parameter(name="THREAD", help="The threads' ids", show_default=False)
+        tuple[str, ...],
+        Parameter(name="THREAD", completer=in_store, help="The threads' ids", show_default=False),
     ] = (),
     /,
     *,
@@ -47,7 +49,13 @@ def release(
         bool, Parameter(name="--all", negative=(), show_default=False, help="All threads that are held")
     ] = False,
     run: Annotated[
-        str | None, Parameter(name="--run", metavar="RUN", help="This run of the thread, which was set aside")
+        str | None,
+        Parameter(
+            name="--run",
+            metavar="RUN",
+            completer=in_store,
+            help="This run of the thread, which was set aside",
+        ),
     ] = None,
     by: By = None,
     everywhere: Everywhere = EVERYWHERE,
