@@ -18,7 +18,7 @@ from perdure import Agent, Stop
 from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
-from perdure.testing import Script, say
+from perdure.testing import Script, say, step, use
 from tests.forked import PIPE, ForkedProcess, commands
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, cut_off, payer
@@ -119,6 +119,42 @@ def test_a_word_that_is_no_id_is_refused_as_before(made: Shell, words: str) -> N
     """What is the id of no thread and of no run is not found, and nothing is begun."""
     assert made(*words.split()).code == 3
     assert made("calls", "show", "house").code == 2
+
+
+def test_calls_that_failed_are_counted(empty: Shell) -> None:
+    """The model goes on after an error of a tool, so the run, its turn and its result say how many there were."""
+
+    @perdure.tool(effect="read_only")
+    def look(place: str) -> str:
+        """Look somewhere."""
+        return {"sky": "blue"}[place]
+
+    @perdure.tool(effect="local_write")
+    def save() -> str:
+        """Save it."""
+        raise TypeError("save() takes no arguments")
+
+    script = Script(step(use("look", place="sky"), use("look", place="sea"), use("save")), say("Done."))
+    agent = Agent("clerk", backend=script, tools=[look, save])
+    with perdure.open(empty.store) as store:
+        result = store.thread("t", agent=agent).run("Look.", id="m1")
+        again = store.thread("t", agent=agent).run("Look.", id="m1")
+
+    (turn,) = empty.ok("threads", "log", "t", "--json").json["turns"]
+    assert (result.status, result.calls, len(result.failed_calls), len(result.unclear_calls)) == (
+        "succeeded",
+        3,
+        1,
+        1,
+    )
+    assert again == result
+    assert (turn["calls"], turn["failed"], turn["unclear"]) == (
+        3,
+        [*result.failed_calls],
+        [*result.unclear_calls],
+    )
+    assert "calls   3, 1 failed, 1 of unknown outcome" in empty.ok("runs", "show", "t").out
+    assert "calls      3, 1 failed, 1 of unknown outcome" in empty.ok("threads", "log", "t").out
 
 
 def test_runs_of_a_thread_are_filtered(house: Shell) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "said",
     "said_at_end",
     "turn",
+    "settled_in",
     "unclear_in",
 ]
 
@@ -131,6 +132,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
     handed: AgentHandedOff | None = None  # the hand-off, if it is one
+    failed_calls: tuple[str, ...] = ()  # the tool calls that failed in it
+    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome
 
     def __repr__(self) -> str:
         """Say which turn it is, how it ended, and what was said first and last, in one line."""
@@ -256,6 +259,7 @@ def turn(
     spoken = tuple(said)
     ends = [event for _, _, each in steps for event in each.events if isinstance(event, RunFinished)]
     ended = ends[-1] if ends else None
+    settled = settled_in(changeset for _, _, changeset in steps)
     return Turn(
         number=number,
         position=position,
@@ -275,6 +279,8 @@ def turn(
         handed=next(
             (each for _, _, one in steps for each in one.events if isinstance(each, AgentHandedOff)), None
         ),
+        failed_calls=tuple([call for call, state in settled.items() if state == "failed"]),
+        unclear_calls=tuple([call for call, state in settled.items() if state in UNCLEAR]),
     )
 
 
@@ -303,6 +309,12 @@ def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry])
             return changeset.run_meta.backend
     named = [f"{entry.provider}:{entry.model}" for entry in spoken if entry.provider and entry.model]
     return named[-1] if named else None
+
+
+def settled_in(changesets: Iterable[Changeset]) -> dict[str, str]:
+    """Return the calls that ended in these commits, by id, each with the state that it ended in."""
+    events = (event for each in changesets for event in each.events)
+    return {event.call: event.status for event in events if isinstance(event, ToolCallCompleted)}
 
 
 def unclear_in(changeset: Changeset) -> tuple[str, ...]:

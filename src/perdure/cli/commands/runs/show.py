@@ -8,9 +8,10 @@ from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, Th
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import moment
-from perdure.cli.output.ledger_words import on_one_line, show_losses, state
-from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_losses, state
+from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import NotFound
+from perdure.model.call import UNCLEAR
 from perdure.model.names import did_you_mean, id_meant
 from perdure.model.run import RunRecord, Usage
 from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
@@ -46,6 +47,7 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 *((("child of", f"run {self.parent.run} of {self.parent.thread}"),) if self.parent else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
+                *((("calls", self._calls_in_words()),) if self.calls else ()),
                 *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
                 ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
                 *((("due", moment(run.due)),) if run.due else ()),
@@ -70,6 +72,10 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
             screen.gap()
             show_losses(screen, self.losses)
         self._advise(screen)
+
+    def _calls_in_words(self) -> Part:
+        states = [each.state for each in self.calls]
+        return calls_in_words(len(states), states.count("failed"), sum(each in UNCLEAR for each in states))
 
     def _tell_route(self, screen: Screen) -> None:
         """Print the backends that took over, and why."""
