@@ -45,6 +45,7 @@ __all__ = [
     "said",
     "said_at_end",
     "turn",
+    "in_brief",
     "settled_in",
     "unclear_in",
 ]
@@ -72,7 +73,8 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
-def _in_brief(text: str) -> str:
+def in_brief(text: str) -> str:
+    """Return the beginning of a text, for one line of a prompt."""
     return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
 
 
@@ -100,7 +102,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         calls = [f"→ {call.name}({call.args})" for call in self.words.tool_calls]
         results = [f"← {result.status}" for result in self.words.tool_results]
         said = [repr(self.text)] if self.text else []
-        return f"<{self.role}: {_in_brief(' '.join((*said, *calls, *results)))}>"
+        return f"<{self.role}: {in_brief(' '.join((*said, *calls, *results)))}>"
 
     @property
     def message(self) -> Message:
@@ -138,9 +140,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Say which turn it is, how it ended, and what was said first and last, in one line."""
         which = f"turn {self.number}" if self.kind == "message" else f"{self.kind} after turn {self.number}"
-        said = (
-            f"{_in_brief(repr(self.input))} → {_in_brief(repr(self.text))}" if self.entries else self.reason
-        )
+        said = f"{in_brief(repr(self.input))} → {in_brief(repr(self.text))}" if self.entries else self.reason
         ended = self.status or ("by hand" if self.run is None else "not ended")
         return f"<{which}, {ended}: {said}>"
 

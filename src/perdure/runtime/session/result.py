@@ -27,9 +27,10 @@ from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text, decode_message
+from perdure.model.names import short_ids
 from perdure.model.run import ENDED, Cost, RunRecord, RunState, StopReason, Usage
 from perdure.model.ticket import Ticket
-from perdure.projections.transcript import settled_in
+from perdure.projections.transcript import in_brief, settled_in
 from perdure.runtime.agent.agent import Agent, Stop
 from perdure.runtime.agent.plugin import Guard, Refusal, refusal_of
 from perdure.runtime.session import records
@@ -85,6 +86,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None  # of the error, where it failed
     stop: StopReason | None = None  # why it ended; None: it waits, failed, or was cancelled
     shape: Any = None  # the type that was asked for with output=
+
+    def __repr__(self) -> str:
+        """Say how the run ended, what it took and what was said last, in one line."""
+        counts = [f"{self.steps} step{'' if self.steps == 1 else 's'}"] if self.steps else []
+        counts += [f"{self.calls} call{'' if self.calls == 1 else 's'}"] if self.calls else []
+        counts += [f"{len(self.failed_calls)} failed"] if self.failed_calls else []
+        counts += [f"{len(self.unclear_calls)} of unknown outcome"] if self.unclear_calls else []
+        counts += [f"{len(self.approvals)} to approve"] if self.approvals else []
+        last = (
+            f": {in_brief(repr(self.text))}" if self.text else f": {in_brief(self.why)}" if self.why else ""
+        )
+        return f"<run {short_ids([self.run])[self.run]} {', '.join((self.status, *counts))}{last}>"
 
     def __str__(self) -> str:
         """Return the run and how it ended, as text."""
