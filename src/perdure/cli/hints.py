@@ -70,6 +70,7 @@ COMMANDS: Mapping[str, str] = {
     "copied_call_undone": "Take the undo back with <threads redo THREAD>, or leave it as it is.",
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
+    "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
