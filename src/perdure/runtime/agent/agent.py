@@ -296,8 +296,11 @@ class Agent:
     def __repr__(self) -> str:
         """Say what it is called, which backend it has and which tools, in one line."""
         from perdure.providers.profile import name_of
+        from perdure.providers.transport.address import identity  # without what may be secret
 
         backend = "" if self.backend is None else f" on {name_of(self.backend)}"
+        address = getattr(self.backend, "base_url", None)
+        backend += f" at {identity(address)}" if isinstance(address, str) else ""
         tools = f", tools: {', '.join(self.toolbox)}" if self.tools else ""
         return f"<agent {self.name}{backend}{tools}>"
 
