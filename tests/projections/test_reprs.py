@@ -33,3 +33,15 @@ def test_a_turn_a_commit_and_a_message_are_one_line() -> None:
     assert len(repr(asked)) < 80
     assert (repr(answered), repr(last)) == ("<tool: ← success>", "<assistant: 'Done.'>")
     assert repr(commit) == f"<commit {commit.digest[:12]}, turn 1: put>"
+
+
+def test_an_agent_and_a_result_are_one_line() -> None:
+    """An agent is its name, backend and tools; a result how the run ended, what it took, and what was said last."""
+    with perdure.open("memory:") as store:
+        agent = Agent("a", backend=Script(use("note", text="x"), say("Done. " * 40)), tools=[note])
+        result = store.thread("t", agent=agent).run("Note it.")
+
+    assert repr(agent) == "<agent a on script:test, tools: note>"
+    assert repr(Agent("b")) == "<agent b>"
+    assert repr(result).startswith(f"<run {result.run[-8:]} succeeded, 2 steps, 1 call: 'Done. Done.")
+    assert len(repr(result)) < 120

@@ -30,7 +30,8 @@ def test_a_password_in_the_address_is_not_shown(address: str) -> None:
     shown = repr(Agent("planner", backend=backend))
 
     assert "sk-secret" not in shown
-    assert "Backend('openai-chat:qwen3', base_url='http://llm.example:8000/v1')" in shown
+    assert shown == "<agent planner on openai-chat:qwen3 at http://llm.example:8000/v1>"
+    assert repr(backend) == "Backend('openai-chat:qwen3', base_url='http://llm.example:8000/v1')"
 
 
 def test_it_can_be_compared_and_used_as_a_key() -> None:

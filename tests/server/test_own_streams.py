@@ -70,7 +70,7 @@ def test_a_waiting_run_brings_its_question_and_the_end_has_it_too() -> None:
 
 
 def test_a_repeated_input_gives_the_answer_again() -> None:
-    """The same id runs nothing: its stream is the end alone, with the result or the question."""
+    """The same id runs nothing: its stream is the last words and the end, with the result or the question."""
 
     async def work(thread: aio.Thread) -> list[Any]:
         first = await answered(thread.stream("Pay Ann", id="m1"))
@@ -82,9 +82,11 @@ def test_a_repeated_input_gives_the_answer_again() -> None:
 
     waiting, done = with_thread(work)
 
-    assert [[each["type"] for each in told] for told in (waiting, done)] == [["run.ended"], ["run.ended"]]
+    assert [each["type"] for each in waiting] == ["run.ended"]
+    assert [each["type"] for each in done] == ["text.so_far", "run.ended"]
     assert waiting[0]["result"]["approvals"][0]["tool"] == "pay"
-    assert (done[0]["result"]["text"], done[0]["result"]["approvals"]) == ("Paid.", [])
+    assert done[0]["text"] == "Paid."
+    assert (done[1]["result"]["text"], done[1]["result"]["approvals"]) == ("Paid.", [])
 
 
 def test_a_text_that_is_no_cursor_is_a_problem_document() -> None:

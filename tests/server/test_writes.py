@@ -16,7 +16,7 @@ from perdure.model.context import Context
 from perdure.providers.contract import ModelEvent
 from perdure.store.store import Store
 from perdure.store.thread import Thread
-from perdure.testing import Script, say
+from perdure.testing import Script, fail, say
 from tests.server.client import TOKEN, Client, Reply, serving
 
 THREAD = "/v1/threads/chat"
@@ -37,6 +37,25 @@ def both(*acts: Any) -> list[Reply]:
     for thread in threads:
         thread.join()
     return found
+
+
+def test_a_run_that_fails_is_one_document_everywhere(store: Store) -> None:
+    """Where the answer is a document it has the status 502, and where it is a stream it is the last event."""
+    agent = Agent("broken", backend=Script(fail(), fail()))
+    store.thread("chat", agent=agent)
+
+    with serving(store, agent) as client:
+        answered = client.ask("POST", THREAD + "/run", {"text": "Hello"}, {"Idempotency-Key": "one"})
+        events = {"Accept": "text/event-stream", "Idempotency-Key": "two"}
+        streamed = client.ask("POST", THREAD + "/run", {"text": "Hello"}, events)
+
+    last = streamed.body.decode().strip().rpartition("\n\n")[2]
+    told = json.loads(last.partition("data: ")[2])
+    assert last.startswith("event: error\n")
+    for document in (answered.json, told):
+        assert (document["status"], document["code"]) == (502, "run_failed")
+        assert document["facts"]["run"]["status"] == "failed"
+    assert answered.status == 502
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,27 @@ def test_a_call_whose_outcome_is_not_known_is_a_warning(
     assert ("WARNING", f"the outcome of call {call.id} of pay is unknown") in lines(caplog)
 
 
+def test_an_error_of_a_tool_is_a_warning_with_its_place(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model is told of it and goes on, so the log says where the fault is; the words of the error stay out."""
+
+    @perdure.tool(effect="read_only")
+    def save() -> None:
+        """Save."""
+        "a".startswith(SECRET, SECRET)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    thread = store.thread("t", agent=Agent("clerk", backend=Script(use("save"), say("Hm.")), tools=[save]))
+    result = thread.run("go")
+
+    (call,) = thread.calls()
+    (words,) = [words for level, words in lines(caplog) if level == "WARNING"]
+    first, place = words.splitlines()
+    assert (result.status, result.calls, result.failed_calls) == ("succeeded", 1, (call.id,))
+    assert first == f"call {call.id} of save raised TypeError"
+    assert place == f'  File "{__file__}", line {save.function.__code__.co_firstlineno + 3}, in save'
+
+
 def test_no_content_is_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """Not what a user said, nor arguments, results, answers, state or the words of an error, at any level."""
     caplog.set_level(logging.DEBUG, "perdure")

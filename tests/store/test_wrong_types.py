@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 import perdure
-from perdure import RetentionPolicy, Thread
-from perdure.errors import Invalid
+from perdure import Agent, Call, RetentionPolicy, Thread
+from perdure.errors import Invalid, NotFound
+from perdure.model.message import Text
 from tests.coded import raises
 
 WRONG: dict[str, Callable[[Any], object]] = {
@@ -45,6 +46,66 @@ def replaced(thread: Thread, entries: Any) -> None:
     """Replace everything by `entries`."""
     with thread.change("replace") as change:
         change.replace(entries)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "meant"),
+    [
+        (lambda: cast("Any", Agent)("a", model="openai:gpt-5.4"), TypeError, "Did you mean 'backend'?"),
+        (lambda: cast("Any", Agent)("a", instruction="Be kind."), TypeError, "Did you mean 'instructions'?"),
+        (lambda: open_thread().say("Hello"), AttributeError, "Did you mean 'run'"),
+        (lambda: open_thread().transcripts(), AttributeError, "Did you mean 'transcript'?"),
+    ],
+)
+def test_a_name_that_there_is_not_is_answered_with_the_one_that_is_meant(
+    wrong: Callable[[], object], error: type[Exception], meant: str
+) -> None:
+    """It is the error that Python raises for it, and its words say what to type."""
+    with pytest.raises(error) as raised:
+        wrong()
+
+    assert meant in str(raised.value)
+
+
+def open_thread() -> Any:
+    """A thread of a new store, as a program without types sees it."""
+    return perdure.open("memory:").thread("t", agent="a")
+
+
+def test_a_default_may_be_given_as_for_a_dictionary() -> None:
+    """`get(path, default)` reads as `dict.get` does, from a thread, a change and a call."""
+
+    @perdure.tool(effect="read_only")
+    def look(call: Call) -> int:
+        """Look."""
+        return call.get("/absent.json", 3)
+
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent=Agent("a", tools=[look]))
+        with thread.change("try") as change:
+            assert change.get("/absent.json", 2) == 2
+            change.put("/there.json", 4)
+
+        assert (thread.get("/absent.json", 1), thread.get("/there.json", 1)) == (1, 4)
+        looked = thread.call(look, {}, id="c1").result
+        assert looked is not None
+        assert looked.content == (Text("3"),)
+
+
+@pytest.mark.parametrize(
+    ("verb", "value", "first"), [("append", 1, "[]"), ("increment", 1, "0"), ("merge", {}, "{}")]
+)
+def test_an_edit_of_nothing_says_what_to_begin_with(verb: str, value: Any, first: str) -> None:
+    """Two writers that begin a document apart would not merge, so it is begun on purpose."""
+    with perdure.open("memory:") as store:
+        thread = store.thread("t", agent="a")
+        with (
+            raises(NotFound, "document_not_found", path="/x.json") as refused,
+            thread.change("try") as change,
+        ):
+            getattr(change, verb)("/x.json", value)
+
+    assert f"put('/x.json', {first})" in refused.value.advice
 
 
 @pytest.mark.parametrize("which", WRONG)

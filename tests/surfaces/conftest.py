@@ -10,6 +10,7 @@ import pytest
 from cyclopts import App
 from cyclopts.parameter import validate_command
 
+import perdure
 from tests.surfaces import paying
 from tests.surfaces.shell import Shell, describing_once, shop
 
@@ -38,6 +39,16 @@ def house(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
     monkeypatch.setattr(paying, "sent", [])
     paying.house(empty.store)
+    return empty
+
+
+@pytest.fixture
+def made(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell in a directory with the thread of `paying.house`, whose ids are those that Perdure makes."""
+    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
+    monkeypatch.setattr(paying, "sent", [])
+    with perdure.open(empty.store) as store:
+        store.thread("house", agent=paying.payer, owner="ann").run("Pay the roofer and the cat.", id="m1")
     return empty
 
 

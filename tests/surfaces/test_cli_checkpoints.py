@@ -66,6 +66,8 @@ def test_one_is_shown_as_the_document_that_it_is(trip: Shell) -> None:
     assert parsed["metadata"]["name"] == listed["name"]
     assert parsed["spec"]["toolCalls"][0]["note"] == "already done: do not repeat"
     assert document.read(shown).is_named_after_its_content
+    assert shown.splitlines()[-1].startswith("# userGoal and currentTask are guesses")
+    assert "goal (a guess)" in trip.ok("checkpoints", "ls", "trip").out
 
 
 def test_deriving_at_the_commit_before_a_switch_gives_what_it_kept(trip: Shell) -> None:

@@ -126,3 +126,31 @@ def test_files_that_are_no_sessions_are_counted(empty: Shell, tmp_path: Path) ->
 
     assert "1 other file passed over" in ended.out
     assert empty("import", str(there / "notes.jsonl")).code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "import /dev/zero --thread x --agent a",
+        "import x /dev/zero --agent a",
+        "artifacts put shopping /dev/zero",
+        "state put shopping /x.bin --file /dev/zero",
+    ],
+)
+def test_a_device_is_refused_before_it_is_read(shell: Shell, words: str) -> None:
+    """It may have no end, and reading it would fill the memory or the disk."""
+    ended = shell(*words.split(), "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "file_is_device")
+
+
+def test_what_is_read_as_a_whole_has_a_limit(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input of a pipe has no size, so it is read up to the limit; what fits is taken."""
+    monkeypatch.setattr("perdure.cli.input.json_input._BYTES_MAX", 60)
+    said = b'[{"role": "user", "content": "Hi"}]'
+    import_it = ("import", "x", "-", "--agent", "a", "--format", "openai-chat", "--json")
+
+    long, short = shell(*import_it, stdin=said + b" " * 60), shell(*import_it, stdin=said)
+
+    assert (long.code, long.error["code"], long.error["facts"]["limit"]) == (2, "file_too_large", 60)
+    assert short.code == 0

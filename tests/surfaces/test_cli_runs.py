@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from perdure import Agent, Stop
 from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
-from perdure.testing import Script, say
+from perdure.testing import Script, say, step, use
 from tests.forked import PIPE, ForkedProcess, commands
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, cut_off, payer
@@ -52,6 +52,109 @@ def test_a_run_whose_approval_is_decided_says_so(house: Shell) -> None:
     assert (before["state"], before["decided"]) == ("waiting", False)
     assert (after["state"], after["decided"]) == ("waiting", True)
     assert "waiting, decided" in house.ok("runs").out
+
+
+def test_a_listing_of_runs_says_what_goes_on_with_them(house: Shell) -> None:
+    """For a call that waits it is the approval; once that is decided, the command that resumes the run, or a worker."""
+    (asked,) = house.ok("approvals", "--json").json["approvals"]
+    before = house.ok("runs").out
+    house.ok("approvals", "deny", "house", asked["call"])
+
+    after = house.ok("runs").out
+
+    assert f"Decide: perdure approvals show {asked['call']}" in before
+    assert "runs resume" not in before
+    assert f"perdure runs resume {run_of(house)} --code MODULE:NAME" in after
+    assert "perdure work --code MODULE:NAME" in after
+    assert "Decide: " not in after
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "runs show {run}",
+        "run show --json {run}",
+        "runs cancel {run}",
+        "runs resume {run} --code tests.surfaces.paying:payer",
+        "runs release --run {run}",
+        "calls ls --run {run}",
+        "calls show {call}",
+        "calls resolve {unclear} done",
+        "calls reconcile {unclear} --code tests.surfaces.paying:payer",
+        "approvals show {call}",
+        "approval approve {call}",
+        "approvals deny {call} --why no",
+        "approvals answer {call} --value 1",
+    ],
+)
+def test_an_id_as_listings_show_it_names_its_thread(made: Shell, words: str) -> None:
+    """No thread has to be named before the end of an id, in any noun."""
+    (run,) = made.ok("runs", "--json").json["runs"]
+    (asked,) = made.ok("approvals", "--json").json["approvals"]
+    (unclear,) = made.ok("calls", "--json").json["calls"]
+    ids = {"run": run["id"][-8:], "call": asked["call"][-8:], "unclear": unclear["id"][-8:]}
+
+    ended = made(*words.format(**ids).split())
+
+    assert ended.code == 0, ended
+
+
+def test_an_id_in_two_threads_is_refused_with_both(empty: Shell) -> None:
+    """A part that fits runs of two threads decides nothing: the error names each with its thread."""
+    alike = (f"{number:08x}-0000-7000-8000-00000000beef" for number in count())
+    talker = Agent("talker", backend=Script(say("Hello.")))
+    with perdure.open(empty.store, ids=lambda: next(alike)) as store:
+        runs = [store.thread(name, agent=talker).run("Hello.", id=name).run for name in ("one", "two")]
+
+    ended = empty("runs", "show", "0000beef", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "id_ambiguous")
+    assert ended.error["facts"]["found"] == [f"one {runs[0]}", f"two {runs[1]}"]
+
+
+@pytest.mark.parametrize(
+    "words", ["runs show abcd1234", "runs start abcd1234 Hello", "runs release --run abcd1234"]
+)
+def test_a_word_that_is_no_id_is_refused_as_before(made: Shell, words: str) -> None:
+    """What is the id of no thread and of no run is not found, and nothing is begun."""
+    assert made(*words.split()).code == 3
+    assert made("calls", "show", "house").code == 2
+
+
+def test_calls_that_failed_are_counted(empty: Shell) -> None:
+    """The model goes on after an error of a tool, so the run, its turn and its result say how many there were."""
+
+    @perdure.tool(effect="read_only")
+    def look(place: str) -> str:
+        """Look somewhere."""
+        return {"sky": "blue"}[place]
+
+    @perdure.tool(effect="local_write")
+    def save() -> str:
+        """Save it."""
+        raise TypeError("save() takes no arguments")
+
+    script = Script(step(use("look", place="sky"), use("look", place="sea"), use("save")), say("Done."))
+    agent = Agent("clerk", backend=script, tools=[look, save])
+    with perdure.open(empty.store) as store:
+        result = store.thread("t", agent=agent).run("Look.", id="m1")
+        again = store.thread("t", agent=agent).run("Look.", id="m1")
+
+    (turn,) = empty.ok("threads", "log", "t", "--json").json["turns"]
+    assert (result.status, result.calls, len(result.failed_calls), len(result.unclear_calls)) == (
+        "succeeded",
+        3,
+        1,
+        1,
+    )
+    assert again == result
+    assert (turn["calls"], turn["failed"], turn["unclear"]) == (
+        3,
+        [*result.failed_calls],
+        [*result.unclear_calls],
+    )
+    assert "calls   3, 1 failed, 1 of unknown outcome" in empty.ok("runs", "show", "t").out
+    assert "calls      3, 1 failed, 1 of unknown outcome" in empty.ok("threads", "log", "t").out
 
 
 def test_runs_of_a_thread_are_filtered(house: Shell) -> None:

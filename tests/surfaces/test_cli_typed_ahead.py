@@ -11,7 +11,7 @@ from tests.surfaces.pty_session import PASTE_BEGINS, PASTE_ENDS, PtySession
 from tests.surfaces.shell import Shell
 
 CHAT = ("chat", "clerk", "--code", "tests.surfaces.patient:clerk")
-MESSAGE, DECISION, CONFIRMATION = "\n› ", "answer or later? ", "confirm or later? "
+MESSAGE, DECISION, CONFIRMATION = "\n› ", "answer or later (l)? ", "confirm or later? "
 EARLY = [
     "approve\r",
     "a\r",
@@ -21,7 +21,7 @@ EARLY = [
     f"{PASTE_BEGINS}approve\r{PASTE_ENDS}\r",
     'edit\r{"amount": 1}\rconfirm\r',
 ]
-NOT_WORDS = ["a", "y", "yes", "app", "d", "e", "approved", "approve it", "", "approve\rapprove"]
+NOT_WORDS = ["app", "ok", "ye", "approved", "approve it", "", "approve\rapprove", "y\ry"]
 
 
 def pasted(text: str) -> str:
@@ -96,15 +96,21 @@ def test_a_question_that_an_earlier_talk_left_is_not_answered_in_advance(empty: 
     assert_waits(empty)
 
 
-def test_only_a_whole_word_that_is_typed_decides(empty: Shell) -> None:
-    """A letter, another word, a paste and several lines at once are asked again; the word then counts."""
+def test_only_a_word_of_the_choices_that_is_typed_decides(empty: Shell) -> None:
+    """Another word, a paste and several lines at once are asked again; the word then counts."""
     let_go(empty.directory)
     with PtySession(empty.directory, *CHAT) as session:
         session.wait_for(MESSAGE)
         session.type("Pay five\r")
         session.wait_for(DECISION)
 
-        for said in (*NOT_WORDS, pasted("approve"), pasted("approve\r"), pasted("approve\rapprove")):
+        for said in (
+            *NOT_WORDS,
+            pasted("approve"),
+            pasted("y"),
+            pasted("approve\r"),
+            pasted("approve\rapprove"),
+        ):
             session.type(f"{said}\r")
             session.wait_for(DECISION)
         assert list(empty.directory.glob("paid-*")) == []
@@ -112,6 +118,23 @@ def test_only_a_whole_word_that_is_typed_decides(empty: Shell) -> None:
 
         session.wait_for("All done.")
     assert (empty.directory / "paid-5").exists()
+
+
+@pytest.mark.parametrize(("said", "is_paid"), [("y", True), ("a", True), ("N", False), ("d", False)])
+def test_a_letter_that_is_typed_decides(empty: Shell, said: str, is_paid: bool) -> None:
+    """The question shows the short ids of its call and run, and takes a letter for a word."""
+    let_go(empty.directory)
+    with PtySession(empty.directory, *CHAT) as session:
+        session.wait_for(MESSAGE)
+        session.type("Pay five\r")
+        session.wait_for(DECISION)
+        (asked,) = empty.ok("approvals", "--json").json["approvals"]
+
+        session.type(f"{said}\r")
+
+        session.wait_for("All done.")
+    assert f"call {asked['call'][-8:]} of run {asked['run'][-8:]}" in session.shown
+    assert (empty.directory / "paid-5").exists() == is_paid
 
 
 @pytest.mark.parametrize("value", ['{"amount": 3}\rconfirm\r', pasted('{"amount": 3}\rconfirm') + "\r"])

@@ -14,6 +14,7 @@ import pytest
 from perdure import errors
 from perdure.cli.app import build, load
 from perdure.cli.command_list import ALONE, NOUNS
+from perdure.cli.completion import FLAGS
 from perdure.cli.errors import code_of
 from perdure.model.head import Head
 from tests.surfaces.shell import PROTOCOLS, WITHOUT_STORE, Shell, commands
@@ -107,7 +108,6 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
             "Did you mean 'perdure threads log' or 'perdure state log' or 'perdure memory log'?",
         ),
         (["calls", "resolve", "shopping", "c1", "perhaps"], "perhaps"),
-        (["calls", "ls", "--run", "r1"], "Name its THREAD"),
         (["approvals", "edit", "shopping", "c1"], "--value"),
         (["threads", "follow", "shopping", "--after", "x"], "not a cursor"),
         (["state", "get", "shopping", "/x", "--agent", "helper"], "one word too many"),
@@ -313,19 +313,102 @@ def test_no_command_is_loaded_before_it_is_used() -> None:
 
 
 def test_completion_is_installed_where_the_shell_looks(
-    empty: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--install-completion` writes a script that knows nouns, verbs and options."""
+    """`--install-completion` writes a script that knows nouns, verbs and options, and asks for ids of the store."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    script = tmp_path / "completion.bash"
+    script, program = tmp_path / "completion.bash", tmp_path / "perdure"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m perdure "$@"\n')
+    program.chmod(0o700)
 
-    empty.ok("--install-completion", "--shell", "bash", "--output", str(script))
+    made.ok("--install-completion", "--shell", "bash", "--output", str(script))
 
     written = script.read_text()
-    assert all(
-        word in written
-        for word in ("threads", "bisect", "--timeline", "doctor", "approvals", "reconcile", "--code")
+    words = ("threads", "bisect", "--timeline", "doctor", "approvals", "reconcile", "--code")
+    assert all(word in written for word in words)
+    typed = f'. {script}; COMP_WORDS=({program} threads show ho); COMP_CWORD=3; _perdure; echo "${{COMPREPLY[@]}}"'
+    shown = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shown.stdout == "house\n"
+    noun = typed.replace("threads show ho", "th").replace("CWORD=3", "CWORD=1")
+    shown = subprocess.run(["bash", "-c", noun], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shown.stdout == "threads\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind"),
+    [
+        ("threads show ho", "thread"),
+        ("state get --json ", "thread"),
+        ("export ", "thread"),
+        ("runs show house ", "run"),
+        ("run cancel 01", "run"),
+        ("calls ls --run ", "run"),
+        ("calls ls house --run ", "run"),
+        ("calls show house ", "call"),
+        ("approvals approve house ", "asked"),
+        ("approval deny 0", "asked"),
+        ("threads diff house ", "timeline"),
+        ("threads log house --limit 3 --timeline m", "timeline"),
+        ("threads fork house ", None),
+        ("threads show --at ", None),
+        ("doctor ", None),
+    ],
+)
+def test_ids_of_the_store_are_completed(made: Shell, typed: str, kind: str | None) -> None:
+    """An id is offered where the word that is typed can be one, and nothing where it cannot."""
+    (run,) = made.ok("runs", "--json").json["runs"]
+    calls = [each["id"] for each in made.ok("calls", "ls", "house", "--json").json["calls"]]
+    (asked,) = made.ok("approvals", "--json").json["approvals"]
+    ids = {
+        "thread": ["house"], "run": [run["id"]], "call": sorted(calls, reverse=True), "asked": [asked["call"]],
+        "timeline": ["main"], None: [],
+    }  # fmt: skip
+
+    found = made.ok("__complete", *typed.split(" ")).out.splitlines()
+
+    assert found == ["\x1fbegin", *ids[kind]]
+
+
+def test_a_completion_changes_nothing_and_never_fails(made: Shell) -> None:
+    """A file that is no store, and none at all, offer nothing; a store is the same file afterwards."""
+    (made.directory / "notes.db").write_text("no store")
+    before = made.store.read_bytes()
+
+    for store in ("notes.db", "missing.db", "postgresql://nowhere/x"):
+        assert made.ok("__complete", "--store", store, "threads", "show", "").out == "\x1fbegin\n"
+    made.ok("__complete", "threads", "show", "")
+
+    assert made.store.read_bytes() == before
+    assert not (made.directory / "missing.db").exists()
+
+
+def test_a_completion_loads_no_parser_and_no_engine(made: Shell) -> None:
+    """A person waits for it, so it loads neither the libraries that parse words nor anything of the store."""
+    script = (
+        "import sys\nfrom perdure.cli import main\n"
+        "try:\n    main(['__complete', 'threads', 'show', ''])\nexcept SystemExit:\n    pass\n"
+        "print('loaded:', *sys.modules)"
     )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=made.directory, capture_output=True, text=True, check=True
+    )
+
+    offered, _, loaded = ended.stdout.rpartition("loaded:")
+    assert "house" in offered
+    assert set(loaded.split()).isdisjoint(
+        {"cyclopts", "rich", "msgspec", "apsw", "typing", "perdure.store.store"}
+    )
+
+
+def test_completion_knows_which_options_take_no_value() -> None:
+    """It reads words without the signatures, so what it knows of them is compared with them here."""
+    app = build()
+    spelled = [(noun, verb) for noun, known in NOUNS.items() for verb in known.verbs]
+    loaded = [load(app, words) for words in (*spelled, *((name,) for name in ALONE))]
+    options = [each for command in loaded if command for each in command.assemble_argument_collection()]
+
+    assert {name for each in options if each.hint is bool for name in each.names} == FLAGS
 
 
 def test_names_of_groups_are_known() -> None:

@@ -45,10 +45,10 @@ class _Edits(AsyncProxy):
     increment = AsyncMethod(change.Edits.increment)
 
     @overload
-    async def get(self, path: str, *, default: Any = ...) -> Any: ...
+    async def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    async def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    async def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Return the value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
         return await self.off_loop(lambda: self.target().get(path, type=type, default=default))
 

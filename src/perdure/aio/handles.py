@@ -130,10 +130,10 @@ class _View(HeldProxy[_V]):
     agent_map = AsyncWrappedMethod(view.View.agent_map, _as_view)
 
     @overload
-    async def get(self, path: str, *, default: Any = ...) -> Any: ...
+    async def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    async def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    async def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    async def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    async def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Return the value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
         return await self.off_loop(lambda: self._held.get(path, type=type, default=default))
 

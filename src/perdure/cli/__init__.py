@@ -29,6 +29,11 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the command that `words` spell, those of this process if None, and exit with its code."""
     asked = tuple(sys.argv[1:] if words is None else words)
     _streams.accept_any_text()
+    if asked[:1] == ("__complete",):
+        from perdure.cli.completion import answer
+
+        answer(asked[1:])
+        sys.exit(0)
     text = _known_text(asked)
     if text is not None and sys.stdout is not None and (code := _printed(text)) is not None:
         sys.exit(code)

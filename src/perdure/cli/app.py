@@ -51,7 +51,7 @@ _SHARED = {
 _WORDS = {
     "threads replay": "THREAD --onto NAME --code MODULE:NAME",
     "runs resume": "THREAD [RUN] --code MODULE:NAME",
-    "runs release": "(THREAD... | --all)",
+    "runs release": "(THREAD... | --all | --run RUN)",
     "calls reconcile": "THREAD CALL --code MODULE:NAME",
     "work": "--code MODULE:NAME",
     "export": "THREAD (--format API | --git DIR)",
@@ -73,7 +73,9 @@ def build(only: str | None = None) -> App:
     groups = {name: Group(name, sort_key=at) for at, name in enumerate(GROUPS)}
     for at, (name, noun) in enumerate(NOUNS.items()):
         if chosen in (None, name):
-            app.command(_noun(name, noun, groups["Work"], at))
+            # A script that completes other spellings too would stop at thread, which threads begins with.
+            also = () if only == "--install-completion" else noun.also
+            app.command(_noun(name, noun._replace(also=also), groups["Work"], at))
     for at, (name, alone) in enumerate(ALONE.items(), start=len(NOUNS)):
         if chosen not in (None, name):
             continue

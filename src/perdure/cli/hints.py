@@ -70,6 +70,7 @@ COMMANDS: Mapping[str, str] = {
     "copied_call_undone": "Take the undo back with <threads redo THREAD>, or leave it as it is.",
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
+    "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
@@ -196,6 +197,8 @@ def command(words: str, about: Subject) -> str:
         words = words.replace("THREAD", f"--agent {shlex.quote(about.agent)}")
     elif about.thread is not None:
         words = words.replace("THREAD", shlex.quote(about.thread))
+    elif words in ("runs ls THREAD", "calls ls THREAD", "approvals ls THREAD"):  # without one, of all threads
+        words = words.removesuffix(" THREAD")
     return with_store(f"perdure {words}", about.store)
 
 

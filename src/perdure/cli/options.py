@@ -7,6 +7,8 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Group, Parameter
 
+from perdure.cli.completion import in_store
+
 __all__ = [
     "EVERYWHERE",
     "Format",
@@ -65,22 +67,44 @@ class Everywhere:
 
 EVERYWHERE = Everywhere()
 
-ThreadId: TypeAlias = Annotated[str, Parameter(name="THREAD", help="The thread's id")]
+ThreadId: TypeAlias = Annotated[str, Parameter(name="THREAD", completer=in_store, help="The thread's id")]
 ThreadOrPath: TypeAlias = Annotated[
-    str | None, Parameter(name="THREAD", help="The thread's id; left out with --agent", show_default=False)
+    str | None,
+    Parameter(
+        name="THREAD", completer=in_store, help="The thread's id; left out with --agent", show_default=False
+    ),
 ]
 AnyThread: TypeAlias = Annotated[
-    str | None, Parameter(name="THREAD", help="The thread's id; all threads if left out", show_default=False)
+    str | None,
+    Parameter(
+        name="THREAD", completer=in_store, help="The thread's id; all threads if left out", show_default=False
+    ),
 ]
 LastRun: TypeAlias = Annotated[
-    str | None, Parameter(name="RUN", help="The run's id; the last one if left out", show_default=False)
+    str | None,
+    Parameter(
+        name="RUN",
+        completer=in_store,
+        help="The run's id, before which THREAD can be left out; the last one if left out",
+        show_default=False,
+    ),
 ]
 ThisRun: TypeAlias = Annotated[
     str | None,
-    Parameter(name="RUN", help="The run's id; the one on the timeline if left out", show_default=False),
+    Parameter(
+        name="RUN",
+        completer=in_store,
+        help="The run's id, before which THREAD can be left out; the one on the timeline if left out",
+        show_default=False,
+    ),
 ]
 CallId: TypeAlias = Annotated[
-    str, Parameter(name="CALL", help="The call's id, or a part of it as listings show it")
+    str,
+    Parameter(
+        name="CALL",
+        completer=in_store,
+        help="The call's id, or a part of it as listings show it, before which THREAD can be left out",
+    ),
 ]
 By: TypeAlias = Annotated[
     str | None,
@@ -105,13 +129,21 @@ PlaceInside: TypeAlias = Annotated[
 Prefix: TypeAlias = Annotated[
     str | None, Parameter(name="PREFIX", help="Only this path and those below it", show_default=False)
 ]
-Timeline: TypeAlias = Annotated[str, Parameter(name="--timeline", metavar="NAME", help="The timeline")]
+Timeline: TypeAlias = Annotated[
+    str, Parameter(name="--timeline", completer=in_store, metavar="NAME", help="The timeline")
+]
 AnyTimeline: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--timeline", metavar="NAME", help="The timeline; the one it belongs to if left out"),
+    Parameter(
+        name="--timeline",
+        completer=in_store,
+        metavar="NAME",
+        help="The timeline; the one it belongs to if left out",
+    ),
 ]
 OnlyTimeline: TypeAlias = Annotated[
-    str | None, Parameter(name="--timeline", metavar="NAME", help="Only what is on this timeline")
+    str | None,
+    Parameter(name="--timeline", completer=in_store, metavar="NAME", help="Only what is on this timeline"),
 ]
 At: TypeAlias = Annotated[
     str | None, Parameter(name="--at", metavar="REF", help=f"At a commit: {_MOMENT}; now if left out")
@@ -150,7 +182,7 @@ BaseUrl: TypeAlias = Annotated[
     Parameter(
         name="--base-url",
         metavar="URL",
-        help="The address of its server, such as http://localhost:8000/v1; the vendor's own if left out",
+        help="The address of its server, such as http://localhost:8000/v1, for anthropic, google, mistral and ollama without /v1; the vendor's own if left out",
     ),
 ]
 DryRun: TypeAlias = Annotated[

@@ -91,11 +91,16 @@ A list that was cut short by `--limit` says so in `more`.
 Stored text is never sent to the terminal as it is: characters that it might obey are shown by their codes, such as `\\x1b`.
 Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
 `perdure --install-completion` sets up completion for your shell.
+It completes commands, options, and the ids of threads, timelines, runs and calls of the store that the line names, else of `$PERDURE_STORE` or `./perdure.db`.
+Ids of a store on a server are not completed: connecting to it takes longer than a person waits for Tab.
+A new version of Perdure may have new commands: run it again then.
 
 Two commands ask something: `chat`, for a decision about a call that waits, and `threads rm`.
 They ask only where the input and the screen are both a terminal.
 Before the question everything that was typed or pasted earlier is discarded, until the keyboard is quiet for a quarter of a second.
-Only a whole word that is shown as a choice and typed after the question is an answer; pasted text, or several lines at once, never is.
+Only a word that is shown as a choice and typed after the question is an answer; pasted text, or several lines at once, never is.
+A decision may be a letter: `y` or `a` approves, `n` or `d` denies, `e` edits, `l` leaves it for later.
+The question shows the ids of the call and of its run, which `calls show` and `runs show` take.
 New arguments or a result may be pasted: they are shown, and count once you have typed `confirm`.
 
 At the prompt of `chat` lines that arrive together, such as a paste, are one message.

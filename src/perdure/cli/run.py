@@ -6,19 +6,21 @@ PERDURE_DEBUG is set.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError
 
 from perdure.cli import errors, usage
 from perdure.cli.app import build, load
+from perdure.cli.command_list import SPELLINGS
 from perdure.cli.hints import Subject, explain
 from perdure.cli.output import streams
 from perdure.cli.output.answer import Answer
@@ -28,6 +30,7 @@ from perdure.shapes.text import safe_json
 
 __all__ = ["run"]
 
+_UNKNOWN_THREAD = "…"  # stands for the thread of a call that was named without it
 _INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 
@@ -58,17 +61,15 @@ def _run(app: App, words: Sequence[str]) -> int:
     # Help alone shows the usage line, which takes as long to make as the words take to parse.
     if usage.wants_help(words):
         load(app, words)
-    does, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    about = Subject.of(words, bound.arguments)
+    does, bound = _parsed(app, words)
     while True:
+        about = Subject.of(words, bound.arguments)
         try:
             with _warning(about):
                 return _answered(does(*bound.args, **bound.kwargs), words)
         except PerdureError as error:
-            from perdure.cli.input.lookup import whole_names  # it loads the store, which help does not need
-
             try:
-                whole = whole_names(error, bound.arguments)
+                whole = _with_whole_names(error, words, bound.arguments)
             except PerdureError as ambiguous:
                 return _failed(ambiguous, about, json=usage.wants_json(words))
             if whole is None:
@@ -76,6 +77,45 @@ def _run(app: App, words: Sequence[str]) -> int:
             # The command found nothing under the part that was typed, so it has done nothing yet.  A whole name is
             # not replaced again, so this ends.
             bound.arguments.update(whole)
+
+
+def _parsed(app: App, words: Sequence[str]) -> tuple[Callable[..., object], inspect.BoundArguments]:
+    """Return the command that `words` spell, and its arguments; a call may be named without its thread."""
+    try:
+        return app.parse_args(words, print_error=False, exit_on_error=False)[:2]
+    except MissingArgumentError:
+        if SPELLINGS.get(words[0]) not in ("calls", "approvals"):
+            raise
+        with_thread = [*words[:2], _UNKNOWN_THREAD, *words[2:]]
+        try:
+            does, bound, _ = app.parse_args(with_thread, print_error=False, exit_on_error=False)
+        except CycloptsError:
+            bound = does = None
+        if bound is None or does is None or (found := _with_its_thread(words, bound.arguments)) is None:
+            raise
+        bound.arguments.update(found)
+        return does, bound
+
+
+def _with_whole_names(
+    error: PerdureError, words: Sequence[str], arguments: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the arguments with whole names in the place of what the error could not find; None if there are none."""
+    from perdure.cli.input.lookup import whole_names  # it loads the store, which help does not need
+
+    whole = whole_names(error, arguments)
+    is_found = (
+        whole is not None
+        or error.code != "thread_not_found"
+        or error.facts.get("thread") != arguments.get("thread")
+    )
+    return whole if is_found else _with_its_thread(words, arguments)
+
+
+def _with_its_thread(words: Sequence[str], arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    from perdure.cli.input.lookup import with_its_thread
+
+    return with_its_thread(f"{SPELLINGS.get(words[0], words[0])} {''.join(words[1:2])}", arguments)
 
 
 def _answered(answer: object, words: Sequence[str]) -> int:

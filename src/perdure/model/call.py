@@ -9,7 +9,8 @@ passes through each of them.  A settled call stays settled.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -24,6 +25,7 @@ __all__ = [
     "TRANSITIONS",
     "TWIN",
     "UNCLEAR",
+    "CallCounts",
     "CallRecord",
     "CallState",
     "Status",
@@ -136,3 +138,18 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 prepare(CallRecord)
+
+
+class CallCounts(NamedTuple):
+    """How the calls of a run ended, under the names that its result has for it."""
+
+    calls: int
+    failed_calls: tuple[str, ...]
+    unclear_calls: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settled: Mapping[str, str]) -> CallCounts:
+        """Count calls by the states that they ended in."""
+        failed = tuple([call for call, state in settled.items() if state == "failed"])
+        unclear = tuple([call for call, state in settled.items() if state in UNCLEAR])
+        return cls(len(settled), failed, unclear)

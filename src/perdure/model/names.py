@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from perdure.errors import Invalid
@@ -44,6 +44,7 @@ __all__ = [
     "id_meant",
     "moment_label",
     "near",
+    "no_such_name",
     "retraction_label",
     "is_mistyped_address",
     "short_ids",
@@ -258,6 +259,17 @@ def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     """Return a question that names close names, with a space after it; empty if there are none."""
     found = near(name, known, likeness=likeness)
     return f"Did you mean {' or '.join(repr(each) for each in found)}? " if found else ""
+
+
+def no_such_name(owner: str, name: str, known: Iterable[str], usual: Mapping[str, str], *, what: str) -> str:
+    """Return the sentence for a name that a class of ours does not have, with the one that is meant.
+
+    `usual` has what other libraries call it, with what it is called here.
+    """
+    meant = usual.get(name.casefold())
+    public = (each for each in known if not each.startswith("_"))
+    hint = f"Did you mean {meant}?" if meant else did_you_mean(name, public).rstrip()
+    return f"{owner} has no {what} '{name}'. {hint}".rstrip()
 
 
 # ---- short ids

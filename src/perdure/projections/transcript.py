@@ -45,6 +45,8 @@ __all__ = [
     "said",
     "said_at_end",
     "turn",
+    "in_brief",
+    "settled_in",
     "unclear_in",
 ]
 
@@ -71,7 +73,8 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
-def _in_brief(text: str) -> str:
+def in_brief(text: str) -> str:
+    """Return the beginning of a text, for one line of a prompt."""
     return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 1]}…"
 
 
@@ -99,7 +102,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         calls = [f"→ {call.name}({call.args})" for call in self.words.tool_calls]
         results = [f"← {result.status}" for result in self.words.tool_results]
         said = [repr(self.text)] if self.text else []
-        return f"<{self.role}: {_in_brief(' '.join((*said, *calls, *results)))}>"
+        return f"<{self.role}: {in_brief(' '.join((*said, *calls, *results)))}>"
 
     @property
     def message(self) -> Message:
@@ -143,13 +146,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
     handed: AgentHandedOff | None = None  # the hand-off, if it is one
+    failed_calls: tuple[str, ...] = ()  # the tool calls that failed in it
+    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome
 
     def __repr__(self) -> str:
         """Say which turn it is, how it ended, and what was said first and last, in one line."""
         which = f"turn {self.number}" if self.kind == "message" else f"{self.kind} after turn {self.number}"
-        said = (
-            f"{_in_brief(repr(self.input))} → {_in_brief(repr(self.text))}" if self.entries else self.reason
-        )
+        said = f"{in_brief(repr(self.input))} → {in_brief(repr(self.text))}" if self.entries else self.reason
         ended = self.status or ("by hand" if self.run is None else "not ended")
         return f"<{which}, {ended}: {said}>"
 
@@ -268,6 +271,7 @@ def turn(
     spoken = tuple(said)
     ends = [event for _, _, each in steps for event in each.events if isinstance(event, RunFinished)]
     ended = ends[-1] if ends else None
+    settled = settled_in(changeset for _, _, changeset in steps)
     return Turn(
         number=number,
         position=position,
@@ -287,6 +291,8 @@ def turn(
         handed=next(
             (each for _, _, one in steps for each in one.events if isinstance(each, AgentHandedOff)), None
         ),
+        failed_calls=tuple([call for call, state in settled.items() if state == "failed"]),
+        unclear_calls=tuple([call for call, state in settled.items() if state in UNCLEAR]),
     )
 
 
@@ -315,6 +321,12 @@ def _backend(changesets: Sequence[Changeset], spoken: Sequence[TranscriptEntry])
             return changeset.run_meta.backend
     named = [f"{entry.provider}:{entry.model}" for entry in spoken if entry.provider and entry.model]
     return named[-1] if named else None
+
+
+def settled_in(changesets: Iterable[Changeset]) -> dict[str, str]:
+    """Return the calls that ended in these commits, by id, each with the state that it ended in."""
+    events = (event for each in changesets for event in each.events)
+    return {event.call: event.status for event in events if isinstance(event, ToolCallCompleted)}
 
 
 def unclear_in(changeset: Changeset) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.providers import registry
 from perdure.providers.registry import Target
-from perdure.providers.transport.address import LOCAL, UNKNOWN, UNRESOLVED, identity
+from perdure.providers.transport.address import LOCAL, UNKNOWN, UNRESOLVED, example_address, identity
 
 __all__ = ["RETRIES", "Backend"]
 
@@ -63,10 +63,10 @@ class Backend:
                 code="backend_name_invalid",
                 backend=self.name,
             )
-        registry.target(self.name)
+        named = registry.target(self.name)
         self._check_types()
         if self.base_url is not None:
-            _check_address(self.base_url)
+            _check_address(self.base_url, named.api)
         if self.server is not None:
             self._check_server(self.server)
 
@@ -137,14 +137,14 @@ def _is_number(given: object, kind: type | UnionType) -> bool:
     return isinstance(given, kind) and not isinstance(given, bool)
 
 
-def _check_address(address: str) -> None:
+def _check_address(address: str, api: str) -> None:
     try:
         is_address = urlsplit(address).scheme in ("http", "https") and "://" in identity(address)
     except (Invalid, ValueError):
         is_address = False
     if not is_address:
         raise Invalid(
-            "the address of a backend is one such as http://localhost:8000/v1, and this one names no host; nothing was "
+            f"the address of a backend is one such as {example_address(api)}, and this one names no host; nothing was "
             "declared.",
             code="address_invalid",
         )

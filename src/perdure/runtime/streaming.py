@@ -280,6 +280,8 @@ class Watching:
             yield from self.news(0)
         if self.error is None:  # else only commits that the run confirmed are yielded
             yield from self.follower.read()
+        if self.watcher is None and self.result is not None and self.result.text:  # it was said before
+            yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
 
     def end(self) -> RunEnded:
         """Return the end of the run; raise what it raised."""

@@ -207,6 +207,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 | 413, 415, 421 | a body too large or of another type; another host name |
 | 422 | `Invalid`, `Unsupported` |
 | 500, 503 | `Corrupt`; `Unavailable`, with `Retry-After` |
+| 502 | `RunFailed`: the run has begun and failed; `facts.run` is its result, with `why`. In a stream it is the event `error`, with the same document |
 
 Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md).
 Streams have the events of [streams](streams.md): a durable one has its cursor as `id`, the others have none.

@@ -40,6 +40,7 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
     (errors.Refused, 403),
     (errors.Unavailable, 503),
     (errors.Corrupt, 500),
+    (errors.RunFailed, 502),  # the server did its part; the model or the agent's code did not
 )
 
 _FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."

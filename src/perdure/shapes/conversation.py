@@ -120,6 +120,9 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     input: str
     text: str
     names: list[str]  # that other frameworks have for its commits
+    calls: int  # how many tool calls the model requested in it
+    failed: list[str]  # the calls that failed in it
+    unclear: list[str]  # those that ended with an unknown outcome, which may be known by now
     messages: list[MessageShape]
     changed: list[PathShape]
     forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
@@ -150,6 +153,9 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             input=turn.input,
             text=turn.text,
             names=list(turn.names),
+            calls=len(turn.calls),
+            failed=list(turn.failed_calls),
+            unclear=list(turn.unclear_calls),
             messages=[MessageShape.of(entry) for entry in turn.entries],
             changed=changed,
             forgotten=is_forgotten,

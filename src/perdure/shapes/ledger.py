@@ -178,6 +178,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # the assistant's last words
     why: str | None
     approvals: list[TicketShape]  # what it waits for
+    calls: int  # that ended in it
+    failed: list[str]  # the calls that failed in it
     unclear: list[str]  # the calls that ended with an unknown outcome in it
     steps: int  # how often the model was asked, over the whole run
     input_tokens: int
@@ -194,6 +196,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             text=result.text,
             why=result.why,
             approvals=[TicketShape.of(thread, each, at_now=now()) for each in result.approvals],
+            calls=result.calls,
+            failed=list(result.failed_calls),
             unclear=list(result.unclear_calls),
             steps=result.steps,
             input_tokens=result.usage.input_tokens,

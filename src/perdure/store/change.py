@@ -94,10 +94,10 @@ class Edits:
         self._by_hand = by_hand
 
     @overload
-    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Read the value at `path`, with the block's own writes; `default` if there is none, else `NotFound`."""
         ops = self._open()
         found = ops.entry(path)

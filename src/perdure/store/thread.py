@@ -83,6 +83,17 @@ else:
 __all__ = ["OnTimeline", "Thread"]
 
 
+# What other libraries call the methods of a thread.
+_USUAL_METHODS = {
+    "say": "'run', or change.say in `with thread.change(…) as change:`", "ask": "'run'", "chat": "'run'",
+    "invoke": "'run'", "send": "'run'", "complete": "'run'", "messages": "'transcript'", "history": "'log'",
+    "state": "'get', or 'paths'", "set": "'put'", "update": "'change'", "commit": "'change'", "branch": "'fork'",
+    "checkout": "'at'", "revert": "'undo'", "rollback": "'undo'", "approve": "decide(call, 'approve')",
+    "append": "change.append in `with thread.change(…) as change:`",
+    "deny": "decide(call, 'deny')", "delete_thread": "'rm'",
+}  # fmt: skip
+
+
 class OnTimeline(Protocol):
     """A handle on a timeline, blocking or awaitable."""
 
@@ -126,6 +137,13 @@ class Thread(Switching):
         self.owner = record.owner
         self.begun_at = record.begun_at  # µs since 1970, UTC
         self.artifacts = Artifacts(standing)
+
+    if not TYPE_CHECKING:  # a checker would take every name for one that there is
+
+        def __getattr__(self, name: str) -> object:
+            """Raise `AttributeError` with the method that may be meant."""
+            what = names.no_such_name("Thread", name, dir(type(self)), _USUAL_METHODS, what="attribute")
+            raise AttributeError(what if not name.startswith("__") else name, name=name, obj=self)
 
     def on(self, timeline: str) -> Thread:
         """Return a handle on another timeline of this thread; raises `NotFound` if there is none of that name."""

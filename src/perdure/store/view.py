@@ -183,10 +183,10 @@ class View:
         return None if recorded is None else recorded.server
 
     @overload
-    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Read the value at `path`; `default` if there is none, else `NotFound`.  `type` checks and converts it."""
         try:
             found = self._tree().get(names.check_path(path))

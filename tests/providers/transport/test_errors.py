@@ -9,6 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
+from perdure.providers.transport.address import address_for, example_address
 from perdure.providers.transport.credentials import NO_KEY
 from perdure.providers.transport.errors import (
     AccessRefused,
@@ -23,6 +24,36 @@ from perdure.providers.transport.errors import (
     unreached,
     words_of,
 )
+
+
+def test_an_address_with_a_version_that_the_sdk_adds_is_named_as_the_fault() -> None:
+    """A request to …/v1/v1/messages is not found, and the error says why; another address is not blamed."""
+    missing = Trouble(404, "not found")
+
+    doubled, right = (
+        fault("anthropic:claude-sonnet-5-5", missing, doubled=f"http://localhost:9000{path}")
+        for path in ("/v1", "")
+    )
+
+    assert "should not end with /v1" in doubled.message
+    assert "/v1" not in right.message
+
+
+@pytest.mark.parametrize(
+    ("api", "of", "server", "address"),
+    [
+        ("anthropic-messages", "openai-chat", "http://proxy:8000/v1", "http://proxy:8000"),
+        ("mistral-chat", "openai-responses", "http://proxy:8000/llm/v1", "http://proxy:8000/llm"),
+        ("openai-chat", "anthropic-messages", "http://proxy:8000", "http://proxy:8000/v1"),
+        ("openai-chat", "openai-responses", "http://proxy:8000", "http://proxy:8000"),
+        ("gemini-generate", "anthropic-messages", "http://proxy:8000/v1", "http://proxy:8000/v1"),
+        ("", "openai-chat", "http://proxy:8000/v1", "http://proxy:8000/v1"),
+    ],
+)
+def test_a_server_is_addressed_as_each_sdk_takes_it(api: str, of: str, server: str, address: str) -> None:
+    """The SDKs of OpenAI's formats take the version in the address, the others add it."""
+    assert address_for(api, server, of=of) == address
+    assert example_address(api).endswith("/v1") == api.startswith("openai")
 
 
 @pytest.mark.parametrize(

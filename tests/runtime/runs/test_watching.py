@@ -20,6 +20,7 @@ from perdure.runtime.events import (
     ReasoningDelta,
     RunEnded,
     TextDelta,
+    TextSoFar,
 )
 from perdure.runtime.session.broadcast import NewsThread, Watcher
 from perdure.runtime.streaming import Follower, cursor_at
@@ -131,12 +132,14 @@ def test_a_stream_on_a_line_that_is_taken_is_busy(store: Store) -> None:
 
 
 def test_a_stream_of_an_input_given_before_ends_with_its_result(store: Store) -> None:
-    """Nothing happens again, so nothing is told but the end."""
+    """Nothing happens again, so nothing is told but its last words, as words that were said before, and the end."""
     first = thread_of(store, say("Done.")).run("go", id="m1")
 
     events = list(thread_of(store, say("Never.")).stream("go", id="m1"))
 
-    (end,) = events
+    words, end = events
+    assert isinstance(words, TextSoFar)
+    assert (words.text, words.run) == ("Done.", first.run)
     assert isinstance(end, RunEnded)
     assert end.result == first
 

@@ -6,6 +6,7 @@ JSON documents are requests, replies and message lists in files.
 from __future__ import annotations
 
 import json
+import stat
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from perdure.ledger.json_schema import parse_value
 
 __all__ = ["GivenFile", "GivenValue", "parsed", "read_bytes", "read_json", "reading_file"]
 
+_BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
 GivenValue: TypeAlias = Annotated[
     str,
@@ -59,8 +61,19 @@ GivenFile: TypeAlias = Annotated[
 
 @contextmanager
 def reading_file(file: str, *, undone: str) -> Generator[None]:
-    """Open and read `file` in the block; raises `NotFound` if that cannot be done, saying what was not done."""
+    """Open and read `file` in the block; raises `NotFound` if that cannot be done, saying what was not done.
+
+    Raises `Invalid` for a device, which may have no end.
+    """
     try:
+        mode = Path(file).stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise Invalid(
+                f"'{file}' is a device, not a file or a pipe; {undone}.",
+                code="file_is_device",
+                advice="Name a file, or - for the input.",
+                file=file,
+            )
         yield
     except FileNotFoundError as error:
         raise NotFound(f"there is no file '{file}'; {undone}.", code="file_not_found", file=file) from error
@@ -73,11 +86,24 @@ def reading_file(file: str, *, undone: str) -> Generator[None]:
 
 
 def read_bytes(file: str, *, undone: str) -> bytes:
-    """Return what a file holds; - is the input.  Raises `NotFound` if it cannot be read."""
+    """Return what a file holds; - is the input.
+
+    Raises `NotFound` if it cannot be read, `Invalid` if it is a device or larger than a document can be.
+    """
     if file == "-":
-        return sys.stdin.buffer.read()
-    with reading_file(file, undone=undone):
-        return Path(file).read_bytes()
+        body = sys.stdin.buffer.read(_BYTES_MAX + 1)
+    else:
+        with reading_file(file, undone=undone), Path(file).open("rb") as opened:
+            body = opened.read(_BYTES_MAX + 1)
+    if len(body) > _BYTES_MAX:
+        raise Invalid(
+            f"{'the input' if file == '-' else file} is longer than {_BYTES_MAX:,} bytes; {undone}.",
+            code="file_too_large",
+            advice="Content of that size is an artifact: `perdure artifacts put THREAD FILE`.",
+            file=file,
+            limit=_BYTES_MAX,
+        )
+    return body
 
 
 def read_json(file: str, *, undone: str = "nothing was done") -> Any:

@@ -3,17 +3,19 @@
 Calls and their approvals as one timeline sees them.
 
 Threads, agents, timelines and paths that were named by a part, as listings show them (`whole_names`).
+
+Runs and calls that were named without their thread (`with_its_thread`, `thread_with`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, moment_names
 from perdure.cli.options import EVERYWHERE
-from perdure.errors import NotFound, PerdureError
+from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
@@ -23,7 +25,17 @@ from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
-__all__ = ["given", "resolve", "view_at", "call_on", "named", "open_on", "whole_names"]
+__all__ = [
+    "call_on",
+    "given",
+    "named",
+    "open_on",
+    "resolve",
+    "thread_with",
+    "view_at",
+    "whole_names",
+    "with_its_thread",
+]
 
 
 def view_at(line: Thread | AgentMap, at: str | None) -> View:
@@ -123,3 +135,52 @@ def _known(store: Store, kind: str, arguments: Mapping[str, Any]) -> Iterable[st
             return store.thread(thread, timeline=arguments.get("timeline") or MAIN).paths()
         case _:
             return ()
+
+
+# The commands about one run or one call whose other words can all be left out.
+_WITH_ONE_WORD = ("runs show", "runs resume", "runs cancel", "approvals show")
+
+
+def with_its_thread(command: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of a command with the thread of its run or call, where the id was given without one.
+
+    The id is then the only word, in the place of the thread, or it is the call after a thread that was made up.  None
+    if it is no id of a run or call.  Raises `Invalid` if several threads have it.
+    """
+    kind = "run" if command.startswith("runs ") else "call"
+    id = arguments.get(kind)
+    if id is None and command in _WITH_ONE_WORD:
+        id = arguments.get("thread")
+    if id is None:
+        return None
+    with reading(arguments.get("everywhere", EVERYWHERE)) as store:
+        found = thread_with(store, kind, id)
+    return None if found is None else {**arguments, "thread": found[0], kind: found[1]}
+
+
+def thread_with(store: Store, kind: Literal["run", "call"], id: str) -> tuple[str, str] | None:
+    """Return the thread that has a run or a call, and its whole id; `id` may be a part of it.  None if no thread has it.
+
+    Raises `Invalid`, naming all of them, if several do.
+    """
+    found = {thread.id: whole for thread in store.threads() if (whole := _whole_id(thread, kind, id))}
+    found = {thread: whole for thread, whole in found.items() if whole == id} or found
+    if len(found) > 1:
+        places = tuple(f"{thread} {whole}" for thread, whole in found.items())
+        raise Invalid(
+            f"'{id}' fits more than one {kind}: {', '.join(places)}; nothing was done.",
+            code="id_ambiguous",
+            advice=f"Name the thread before the {kind}, as they stand here.",
+            id=id,
+            found=places,
+        )
+    return next(iter(found.items()), None)
+
+
+def _whole_id(thread: Thread, kind: str, id: str) -> str | None:
+    if kind == "run":
+        return id_meant(id, (each.id for each in thread.runs()), what="run", beginnings=True)
+    try:
+        return thread.trace(id, history=False).record.id
+    except NotFound:
+        return None

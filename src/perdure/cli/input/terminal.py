@@ -2,7 +2,7 @@
 
 A question is asked only where a person sees it: the input and the screen are both a terminal.  Before
 it is asked, everything that was typed or pasted earlier is discarded, until the keyboard is quiet.
-Only a whole word that was typed after the prompt is an answer: a paste never is, nor are several
+Only a word of the choices that was typed after the prompt is an answer: a paste never is, nor are several
 lines that came at once.  The reader takes bytes from the terminal itself, so that nothing that
 Python, the C library or readline has buffered can answer either.
 
@@ -17,9 +17,10 @@ import re
 import select
 import sys
 import termios
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -81,22 +82,31 @@ class Terminal:
                 text = f"{text}\n{self._edited('', draft) or ''}"
         return text
 
-    def ask_word(self, prompt: str, words: Sequence[str], *, takes_commands: bool = False) -> str | None:
+    def ask_word(
+        self,
+        prompt: str,
+        words: Sequence[str],
+        *,
+        short: Mapping[str, str] = MappingProxyType({}),
+        takes_commands: bool = False,
+    ) -> str | None:
         """Ask until the person types one of `words`; None: they leave instead, with Ctrl-C or Ctrl-D.
 
-        With `takes_commands` a typed line that begins with a slash is an answer too.
+        `short` has other spellings of the words, such as y.  With `takes_commands` a typed line that begins with a
+        slash is an answer too.
         """
         while True:
             entry = self.ask_text(prompt)
             if entry is None:
                 return None
             said = entry.text.strip()
-            if entry.is_typed and said.lower() in words:
-                return said.lower()
+            word = short.get(said.lower(), said.lower())
+            if entry.is_typed and word in words:
+                return word
             if entry.is_typed and takes_commands and said.startswith("/"):
                 return said
             fault = f"'{said}' is none of these words." if entry.is_typed else "Pasted text decides nothing."
-            self._screen.say((f"{fault} Type one of them, whole.", "warn"))
+            self._screen.say((f"{fault} Type one of them.", "warn"))
 
     def ask_text(self, prompt: str) -> TypedEntry | None:
         """Ask for some text, which may be pasted; None: the person leaves instead."""

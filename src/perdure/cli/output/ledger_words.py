@@ -9,7 +9,7 @@ from perdure.cli.output.screen import Cell, Column, Part, Screen
 from perdure.shapes.conversation import LossShape
 from perdure.shapes.text import safe_json, shortened
 
-__all__ = ["on_one_line", "show_losses", "state", "way"]
+__all__ = ["calls_in_words", "on_one_line", "show_losses", "state", "way"]
 
 
 _LENGTH = 60
@@ -31,6 +31,13 @@ _STYLES = {
 def state(name: str) -> Cell:
     """Return a state of a run or a call, in its colour."""
     return name, _STYLES.get(name, "quiet")
+
+
+def calls_in_words(all_: int, failed: int, unclear: int) -> Part:
+    """Return how many calls there were, how many of them failed, and of how many the outcome is unknown."""
+    wrong = [f"{failed} failed"] if failed else []
+    wrong += [f"{unclear} of unknown outcome"] if unclear else []
+    return (", ".join((str(all_), *wrong)), "warn") if wrong else str(all_)
 
 
 def on_one_line(value: object) -> str:

@@ -55,6 +55,10 @@ __all__ = [
 _BYTES = (bytes, bytearray)
 
 
+# The document that an edit of each kind needs at least; an object for the others.
+_FIRST: Mapping[Verb, str] = {"append": "[]", "insert": "[]", "remove": "[]", "increment": "0"}
+
+
 class Patched(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A patch, the root after it, and what a write must carry for it."""
 
@@ -207,7 +211,7 @@ class Ops:
         """
         at = json_edits.check_place(at)
         stored = None if verb == "unset" else values.keep(self._into, argument, None, base=None)
-        entry = self._document(path)
+        entry = self._document(path, verb)
         new = None
         if verb == "append" and not at and entry.size >= lists.LIST_BYTES_MIN:
             new = self._longer(entry, argument)
@@ -303,13 +307,14 @@ class Ops:
         if self._own is not None:
             self._own.update({each.digest: each for each in new.objects})
 
-    def _document(self, path: str) -> Entry:
+    def _document(self, path: str, verb: Verb) -> Entry:
         entry = self.entry(path)
         if entry is None:
             raise NotFound(
                 f"there is no document at {path}; nothing was written.",
                 code="document_not_found",
-                advice="Put one there first.",
+                # What it would begin with is the writer's to say: two writers that begin it apart would not merge.
+                advice=f"Begin it first: put({path!r}, {_FIRST.get(verb, '{}')}).",
                 path=path,
             )
         if entry.form != "json":

@@ -63,7 +63,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
                 yield piece
     except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
         secret = getattr(client, "api_key", None)
-        raise translated(request, error, begun=begun, secret=secret) from error
+        raise translated(request, error, begun=begun, secret=secret, adds_version=True) from error
     except TypeError as error:  # this SDK's report of a missing key
         if "authentication" not in str(error):
             raise

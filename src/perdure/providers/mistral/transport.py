@@ -127,4 +127,5 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
         )
     headers: Any = getattr(error, "headers", {})
     said = words_of(json_or_text(getattr(error, "body", "")))
-    return fault(request.backend, Trouble(status, said, retry_after(headers)), secret=secret)
+    trouble = Trouble(status, said, retry_after(headers))
+    return fault(request.backend, trouble, secret=secret, doubled=request.base_url)

@@ -24,8 +24,10 @@ __all__ = [
     "LOCAL",
     "UNKNOWN",
     "UNRESOLVED",
+    "address_for",
     "check_address",
     "client_address",
+    "example_address",
     "guard_redirects",
     "identity",
     "is_vendor",
@@ -85,6 +87,25 @@ def identity(address: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     numbered = "" if port is None or port == _PORTS.get(scheme) else f":{port}"
     return f"{scheme}://{shown}{numbered}{parts.path.rstrip('/')}"
+
+
+# What the SDK of a wire format adds to an address begins with the version of the API, except with these.
+_WITH_VERSION = ("openai-chat", "openai-responses")
+_AZURE = "azure-inference-chat"
+
+
+def example_address(api: str) -> str:
+    """Return an address as the SDK of a wire format takes it."""
+    if api == _AZURE:
+        return "https://NAME.services.ai.azure.com/models"
+    return "http://localhost:8000/v1" if api in _WITH_VERSION else "http://localhost:8000"
+
+
+def address_for(api: str, server: str, *, of: str) -> str:
+    """Return the address for one wire format of a server that was recorded for another: the SDKs of some add `/v1`."""
+    if (api in _WITH_VERSION) == (of in _WITH_VERSION) or _AZURE in (api, of) or not api or not of:
+        return server
+    return f"{server.removesuffix('/v1')}/v1" if api in _WITH_VERSION else server.removesuffix("/v1")
 
 
 def is_vendor(server: str | None) -> bool:

@@ -109,8 +109,13 @@ class Trouble(NamedTuple):
     wait: float | None = None  # seconds that the vendor asks to wait
 
 
-def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureError:
-    """Return the error for a vendor's report; `secret` is a key that no message may repeat."""
+def fault(
+    backend: str, trouble: Trouble, *, secret: object = None, doubled: str | None = None
+) -> PerdureError:
+    """Return the error for a vendor's report; `secret` is a key that no message may repeat.
+
+    `doubled` is the address of a request whose SDK adds `/v1` to it; None: the SDK adds none, or its own was used.
+    """
     status, said, wait = trouble
     quoted = _quoted(said, secret)
     if status in (401, 403) or _NO_ACCESS.search(said):
@@ -132,7 +137,7 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
         return _rejected(backend, status, said, quoted)
     if status == 404:
         return NotFound(
-            f"{backend} was not found there; nothing was done. Check model and address.{quoted}",
+            f"{backend} was not found there; nothing was done. Check model and address{_doubling(doubled)}.{quoted}",
             code="model_not_found",
             backend=backend,
             status=status,
@@ -144,6 +149,11 @@ def fault(backend: str, trouble: Trouble, *, secret: object = None) -> PerdureEr
         backend=backend,
         status=status,
     )
+
+
+def _doubling(address: str | None) -> str:
+    is_doubled = address is not None and address.rstrip("/").endswith("/v1")
+    return ", which should not end with /v1: the SDK adds that" if is_doubled else ""
 
 
 def key_missing(backend: str, variable: str) -> AccessRefused:

@@ -56,8 +56,10 @@ def estranged(client: Any, headers: Mapping[str, str] | None = None) -> Any:
     return client
 
 
-def translated(request: Request, error: Exception, *, begun: bool, secret: object = None) -> PerdureError:
-    """Return our error for an error of such an SDK, or of its HTTP client."""
+def translated(
+    request: Request, error: Exception, *, begun: bool, secret: object = None, adds_version: bool = False
+) -> PerdureError:
+    """Return our error for an error of such an SDK, or of its HTTP client; `adds_version`: it adds /v1 to addresses."""
     refused = redirection(error)
     if refused is not None:
         return refused
@@ -67,7 +69,8 @@ def translated(request: Request, error: Exception, *, begun: bool, secret: objec
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     said = words_of(getattr(error, "body", None)) or str(error)
     wait = None if headers is None else retry_after(headers)
-    return fault(request.backend, Trouble(status, said, wait), secret=secret)
+    doubled = request.base_url if adds_version else None
+    return fault(request.backend, Trouble(status, said, wait), secret=secret, doubled=doubled)
 
 
 def _pieces(opening: Any, guard: Guard) -> Iterator[bytes]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -247,6 +247,16 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+# What other libraries call the options of an agent.
+_USUAL_OPTIONS = {
+    "model": "'backend'", "llm": "'backend'", "provider": "'backend'", "client": "'backend', with Backend(…, client=…)",
+    "prompt": "'instructions'", "system": "'instructions'", "system_prompt": "'instructions'",
+    "functions": "'tools'", "max_steps": "'stop', with Stop(steps=…)", "max_turns": "'stop', with Stop(steps=…)",
+    "output_type": "thread.run(…, output=…)", "response_format": "thread.run(…, output=…)",
+    "temperature": "'options', with {'temperature': …}", "max_tokens": "'options', with {'max_tokens': …}",
+    "memory": "store.thread(…, owner=…), which has a memory", "fallbacks": "'route', with Route([…])",
+}  # fmt: skip
+
 RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
 
 
@@ -274,6 +284,25 @@ class Agent:
     )
     chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
     limits: RunLimits | None = None  # what all workers of a store may do together; None: no limit
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Make one; raise `TypeError` for an option that there is not, with the one that may be meant."""
+        known = [each.name for each in fields(cls)]
+        wrong = next((option for option in given if option not in known), None)
+        if cls is Agent and wrong is not None:  # a class of the program's own may take other options
+            raise TypeError(names.no_such_name("Agent", wrong, known, _USUAL_OPTIONS, what="option"))
+        return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        """Say what it is called, which backend it has and which tools, in one line."""
+        from perdure.providers.profile import name_of
+        from perdure.providers.transport.address import identity  # without what may be secret
+
+        backend = "" if self.backend is None else f" on {name_of(self.backend)}"
+        address = getattr(self.backend, "base_url", None)
+        backend += f" at {identity(address)}" if isinstance(address, str) else ""
+        tools = f", tools: {', '.join(self.toolbox)}" if self.tools else ""
+        return f"<agent {self.name}{backend}{tools}>"
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for a name that cannot be, state that was not declared with `state`, or anything twice."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -47,6 +49,7 @@ from perdure.runtime.tools.waiting import moment
 __all__ = ["CallExecutor"]
 
 _log = logging.getLogger("perdure.calls")
+_OWN = str(Path(__file__).parents[2])  # the folder of this package, whose frames say nothing about a tool
 
 _STARTABLE: frozenset[CallState] = frozenset({"requested", "approved"})
 
@@ -310,6 +313,8 @@ class CallExecutor:
     ) -> bool:
         """Settle or suspend the call by the outcome of an attempt; True: it is to be attempted again."""
         reach = pending_call.record.reach
+        if done.kind == "raised" and done.error is not None:
+            _log_raised(pending_call, done.error)
         match done.kind:
             case "returned":
                 await self._round_context.do(partial(self._returned, pending_call, state_view, done.value))
@@ -485,6 +490,19 @@ def _queues(pending_calls: Sequence[PendingCall]) -> list[list[PendingCall]]:
         name = f"equal {record.fingerprint}" if record.reach.guarded else f"call {record.id}"
         queues.setdefault(name, []).append(pending_call)
     return list(queues.values())
+
+
+def _log_raised(pending_call: PendingCall, error: BaseException) -> None:
+    """Log which error a tool raised, with the file and line of each frame of its code.
+
+    The words of the error may hold what a customer said, so they are only in the ledger: `perdure calls show`.
+    """
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OWN)
+    ]
+    where = "".join(f'\n  File "{each.filename}", line {each.lineno}, in {each.name}' for each in frames)
+    record = pending_call.record
+    _log.warning("call %s of %s raised %s%s", record.id, record.tool, type(error).__qualname__, where)
 
 
 def _has_no_memory(pending_call: PendingCall, done: ToolOutcome, state_view: CallStateView) -> bool:

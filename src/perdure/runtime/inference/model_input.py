@@ -27,7 +27,7 @@ from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, results
 from perdure.memory import relevant
-from perdure.model.call import SETTLED, UNCLEAR, CallRecord
+from perdure.model.call import SETTLED, UNCLEAR, CallCounts, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.context import Context
 from perdure.model.digest import Digest, Object
@@ -148,7 +148,7 @@ class ModelInputBuilder:
         self._recalled: Sequence[RecalledItem] = ()
         self.memory_root: Digest | None = None  # of the owner's memory that was searched; None: none was
         self._note: Message | None = None
-        self.unclear_calls: list[str] = []  # calls of the run that ended with an unknown outcome
+        self._settled: dict[str, CallState] = {}  # calls of the run that were settled, and how
         self._unwritten: list[Message] = []  # queued messages that were taken in and are not committed yet
 
     def read_conversation(
@@ -164,11 +164,16 @@ class ModelInputBuilder:
         for message in said:
             self._prompt_state.add(message)
 
+    @property
+    def counts(self) -> CallCounts:
+        """Return how the calls of the run ended, as its result says it."""
+        return CallCounts.of(self._settled)
+
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
         unclear = [each.id for each in records if each.state in UNCLEAR]
         self._prompt_state.add(message, unclear)
-        self.unclear_calls += unclear
+        self._settled |= {each.id: each.state for each in records}
         if not written:
             self._unwritten.append(message)
 

@@ -51,7 +51,7 @@ from perdure.providers.profile import (
     check_model,
     name_of,
 )
-from perdure.providers.transport.address import UNRESOLVED, is_vendor
+from perdure.providers.transport.address import UNRESOLVED, address_for, is_vendor
 from perdure.providers.transport.registry import missing
 from perdure.runtime import failpoints
 from perdure.runtime.agent.agent import taking_steps
@@ -185,8 +185,12 @@ def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
     head = reader.head_of(env.space, env.timeline)
     ledger = ledger_now(env.space, head)
     report = reported(env, asked, to, head, ledger)
-    _check_server_named(env, asked, report, head)
-    return report
+    refused = _server_not_named(env, asked, report, head)
+    if refused is None:
+        return report
+    # Nothing is sent, so the check is made, for the server that the name leads to.
+    note = f"{refused.message.rstrip('.')}, so the switch itself has to say which server it means"
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
 def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
@@ -216,7 +220,8 @@ def switch(env: RunEnvironment, asked: SwitchRequest) -> Report:
         report = reported(env, asked, to, head, ledger)
         if _is_on_target(env, report):
             return _with_nothing_done(report)
-        _check_server_named(env, asked, report, head)
+        if (unnamed := _server_not_named(env, asked, report, head)) is not None:
+            raise unnamed
         if not report.ok:
             raise refusal(report)
         if summariser is not None:
@@ -366,23 +371,25 @@ def _resolved(env: RunEnvironment, asked: SwitchRequest) -> SwitchRequest:
     return msgspec.structs.replace(asked, to=given_as(env, asked.to), summariser=summariser)
 
 
-def _check_server_named(env: RunEnvironment, asked: SwitchRequest, report: Report, head: Head) -> None:
-    """Raise `Refused` if a name alone would take the conversation away from a server that a program gave.
+def _server_not_named(
+    env: RunEnvironment, asked: SwitchRequest, report: Report, head: Head
+) -> Refused | None:
+    """Return the error if a name alone would take the conversation away from a server that a program gave; else None.
 
     A name without an address means the vendor's own.  From one vendor to another the names say where it goes, and the
     agent of a hand-off has its backend declared with it.
     """
     before, recorded, resolved = report.from_backend, report.from_server, report.to_server
     if not isinstance(asked.to, str) or before is None or recorded in (None, UNRESOLVED, resolved):
-        return
+        return None
     is_said = is_vendor(recorded) or asked.hand_off is not None
     if is_said and _provider_of(before) != _provider_of(report.to_backend):
-        return
+        return None
     known = _known_server(env.space, head.commit, report.to_backend)
     earlier = (
         f" Before, {report.to_backend} was at {known}." if known not in (None, recorded, resolved) else ""
     )
-    raise Refused(
+    return Refused(
         f"'{report.thread}' is on {before} at {recorded}, and {report.to_backend} without an address is at "
         f"{resolved}.{earlier}",
         code="server_not_named",
@@ -394,7 +401,7 @@ def _check_server_named(env: RunEnvironment, asked: SwitchRequest, report: Repor
         resolved=resolved,
         known=known,
         back=f"To go back to {known}, add {_option(asked, known)}. " if earlier and known else "",
-        stay=_option(asked, recorded),
+        stay=_option(asked, address_for(_api_of(report.to_backend), recorded, of=_api_of(before))),
         leave=_option(asked, resolved or ""),
     )
 
@@ -420,6 +427,13 @@ def _option(asked: SwitchRequest, server: str) -> str:
     if asked.hand_off is None and "://" in server:
         return f"--base-url {server}"
     return "--code MODULE:NAME for code whose Backend leads there"
+
+
+def _api_of(backend: str) -> str:
+    try:
+        return registry.target(backend).api
+    except (Invalid, NotFound):  # a model of the program's own
+        return ""
 
 
 def _provider_of(backend: str) -> str:

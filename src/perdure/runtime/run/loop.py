@@ -642,7 +642,7 @@ class LiveRun:
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            unclear_calls=tuple(self._model_input.unclear_calls),
+            **self._model_input.counts._asdict(),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

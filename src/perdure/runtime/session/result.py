@@ -21,14 +21,16 @@ from perdure.history import reader
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space, read_record
 from perdure.ledger import calls, decisions, tickets
+from perdure.model.call import CallCounts
 from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text, decode_message
+from perdure.model.names import short_ids
 from perdure.model.run import ENDED, Cost, RunRecord, RunState, StopReason, Usage
 from perdure.model.ticket import Ticket
-from perdure.projections.transcript import unclear_in
+from perdure.projections.transcript import in_brief, settled_in
 from perdure.runtime.agent.agent import Agent, Stop
 from perdure.runtime.agent.plugin import Guard, Refusal, refusal_of
 from perdure.runtime.session import records
@@ -71,7 +73,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState  # `succeeded`, `waiting`, `stopped` or `cancelled`; a failed run raises `RunFailed`
     text: str = ""  # of the assistant's last message; empty if a guard refused it
     approvals: tuple[Ticket, ...] = ()  # the approvals that it waits for
-    unclear_calls: tuple[str, ...] = ()  # the calls that ended with an unknown outcome in it
+    calls: int = 0  # the tool calls that ended in it
+    failed_calls: tuple[
+        str, ...
+    ] = ()  # those of them that failed: the tool raised, or says that it was not done
+    unclear_calls: tuple[str, ...] = ()  # those with an unknown outcome
     usage: Usage = Usage()
     cost: Cost = Cost()  # of its steps, as far as their prices are known
     steps: int = 0  # how often the model was asked
@@ -80,6 +86,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None  # of the error, where it failed
     stop: StopReason | None = None  # why it ended; None: it waits, failed, or was cancelled
     shape: Any = None  # the type that was asked for with output=
+
+    def __repr__(self) -> str:
+        """Say how the run ended, what it took and what was said last, in one line."""
+        counts = [f"{self.steps} step{'' if self.steps == 1 else 's'}"] if self.steps else []
+        counts += [f"{self.calls} call{'' if self.calls == 1 else 's'}"] if self.calls else []
+        counts += [f"{len(self.failed_calls)} failed"] if self.failed_calls else []
+        counts += [f"{len(self.unclear_calls)} of unknown outcome"] if self.unclear_calls else []
+        counts += [f"{len(self.approvals)} to approve"] if self.approvals else []
+        last = (
+            f": {in_brief(repr(self.text))}" if self.text else f": {in_brief(self.why)}" if self.why else ""
+        )
+        return f"<run {short_ids([self.run])[self.run]} {', '.join((self.status, *counts))}{last}>"
 
     def __str__(self) -> str:
         """Return the run and how it ended, as text."""
@@ -115,7 +133,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         status=record.state,
         text=decode_message(space.body(spoken[-1].body)).text if spoken and not is_refused else "",
         approvals=_waiting(space, record, steps, at) if record.state == "waiting" else (),
-        unclear_calls=tuple([call for step in steps for call in unclear_in(step.changeset)]),
+        **CallCounts.of(settled_in(step.changeset for step in steps))._asdict(),
         usage=_usage(spoken),
         cost=_cost(spoken),
         steps=len(spoken),

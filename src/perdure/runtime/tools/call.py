@@ -159,10 +159,10 @@ class Call:
         return f"<Call {self.id!r} of {self.tool}, attempt {self.attempt}>"
 
     @overload
-    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Return the value at `path` in the thread's state; `default` if there is none, else `NotFound`."""
         return self._state().home(path).get(path, type=type, default=default)
 
@@ -490,10 +490,10 @@ class CallMap:
         self._ops: Ops | None = None
 
     @overload
-    def get(self, path: str, *, default: Any = ...) -> Any: ...
+    def get(self, path: str, default: Any = ...) -> Any: ...
     @overload
-    def get(self, path: str, *, type: type[_T], default: Any = ...) -> _T: ...
-    def get(self, path: str, *, type: Any = None, default: Any = UNSET) -> Any:
+    def get(self, path: str, default: Any = ..., *, type: type[_T]) -> _T: ...
+    def get(self, path: str, default: Any = UNSET, *, type: Any = None) -> Any:
         """Return the value at `path`, with this call's own writes; `default` if there is none, else `NotFound`."""
         with self._gate.lock:
             ops, full = self._open(), self._full(path)

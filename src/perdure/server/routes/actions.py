@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from perdure import aio
 from perdure.aio.proxy import EventIterator
-from perdure.errors import Conflict, Invalid, NotFound, RunFailed
+from perdure.errors import Conflict, Invalid, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.effect import Effect
@@ -236,13 +236,7 @@ def _ended(call: HttpCall, thread: Thread | None, run: Callable[[Thread], Result
     """Answer with the result of a run, which goes on if the client leaves; `thread` None: the agent is not served."""
     if thread is None:
         raise _not_served(call)
-    try:
-        result = run(thread)
-    except RunFailed as failed:
-        if not isinstance(failed.run, Result):
-            raise
-        result = failed.run
-    return RunResult.of(thread, result)
+    return RunResult.of(thread, run(thread))
 
 
 async def _begun(

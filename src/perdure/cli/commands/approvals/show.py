@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.calls.show import show_json
+from perdure.cli.completion import in_store
 from perdure.cli.input.lookup import open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.input.users import os_user
@@ -111,7 +112,8 @@ def show(
         str | None,
         Parameter(
             name="CALL",
-            help="The call's id, or a part of it as listings show it; the only one that waits if left out",
+            completer=in_store,
+            help="The call's id, or a part of it as listings show it, before which THREAD can be left out; the only one that waits if left out",
         ),
     ] = None,
     /,

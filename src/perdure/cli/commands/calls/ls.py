@@ -8,14 +8,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.runs.show import found_run
+from perdure.cli.commands.runs.show import placed_run
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import ago, the_last
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Screen
-from perdure.errors import Invalid, NotFound
+from perdure.errors import NotFound
 from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import CallPage, CallRecordShape
@@ -93,7 +94,9 @@ def ls(
     thread: AnyThread = None,
     /,
     *,
-    run: Annotated[str | None, Parameter(metavar="RUN", help="Only calls of this run")] = None,
+    run: Annotated[
+        str | None, Parameter(metavar="RUN", completer=in_store, help="Only calls of this run")
+    ] = None,
     state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
     limit: Limit = 50,
     timeline: OnlyTimeline = None,
@@ -104,19 +107,13 @@ def ls(
     Calls that were under way when the process of their run ended are among the latter.
     All timelines of a thread share one ledger: an undo or a fork takes no call back.
     """
-    if thread is None and run is not None:
-        raise Invalid(
-            "a run belongs to a thread; nothing was listed.",
-            code="thread_missing",
-            advice="Name its THREAD.",
-        )
 
     def wanted(each: tuple[str, CallRecord]) -> bool:
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
 
     with reading(everywhere) as store:
-        if thread is not None and run is not None:
-            run = found_run(store.thread(thread), run, None).id
+        if run is not None:
+            thread, run = placed_run(store, thread, run)
         found = (
             list(filter(wanted, [*interrupted_calls(store), *store.unclear_calls()]))
             if thread is None

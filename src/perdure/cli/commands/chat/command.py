@@ -3,7 +3,7 @@
 Each line is a run, or a command that begins with a slash: such a command is one of the shell in short, as
 /switch anthropic:claude-sonnet-5-5 is perdure threads switch THREAD --to anthropic:claude-sonnet-5-5.
 
-A call that waits for an approval is asked about.  A decision is a whole word, typed after the question was shown.
+A call that waits for an approval is asked about.  A decision is a word or its letter, typed after the question was shown.
 New arguments and results may be pasted: they are shown, and count once the person has typed the word that confirms
 them.
 """
@@ -67,11 +67,15 @@ __all__ = [
 
 _VERDICTS: dict[str, Verdict] = {"approve": "approve", "deny": "deny", "edit": "edit", "answer": "answer"}
 _LATER = "later"
-_CHOICES = f"{', '.join(_VERDICTS)} or {_LATER}? "
+_CHOICES = "approve (y), deny (n), edit (e), answer or later (l)? "
+# Two of the words begin with the same letter; a alone means the one that y means.
+_LETTERS = {
+    "y": "approve", "yes": "approve", "a": "approve", "n": "deny", "no": "deny", "d": "deny", "e": "edit", "l": _LATER,
+}  # fmt: skip
 
 
 def show_question(screen: Screen, thread: Thread, ticket: Ticket) -> Traced:
-    """Show what a call waits for: the question, tool, effect, arguments, and until when."""
+    """Show what a call waits for: the question, tool, effect, arguments, until when, and which call and run it is."""
     traced = thread.trace(ticket.id, history=False)
     screen.gap()
     screen.wrap(("? ", "warn"), ticket.message or f"May {ticket.tool} run?")
@@ -79,6 +83,8 @@ def show_question(screen: Screen, thread: Thread, ticket: Ticket) -> Traced:
     limit = until(expires_at, ticket.on_timeout)
     screen.say("  ", (ticket.tool, "tool"), (f"  {traced.record.effect}, waits until {limit}", "quiet"))
     show_json(screen, in_json(traced.asked))
+    run = f" of run {screen.short_id(ticket.run)}" if ticket.run else ""
+    screen.say((f"  call {screen.short_id(ticket.call)}{run}", "quiet"))
     return traced
 
 
@@ -89,7 +95,9 @@ def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Tic
     """
     traced = show_question(screen, thread, ticket)
     while True:
-        said = terminal.ask_word(_CHOICES, (*_VERDICTS, _LATER), takes_commands=True) or _LATER
+        said = (
+            terminal.ask_word(_CHOICES, (*_VERDICTS, _LATER), short=_LETTERS, takes_commands=True) or _LATER
+        )
         if said not in _VERDICTS:
             show_waiting(screen, thread, ticket)
             return said if said.startswith("/") else ""
@@ -123,7 +131,14 @@ def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced) -> 
             screen.cut("  ", line)
     else:
         show_json(screen, value)
-    if terminal.ask_word(f"confirm or {_LATER}? ", ("confirm", _LATER)) != "confirm":
+    if (
+        terminal.ask_word(
+            f"confirm or {_LATER}? ",
+            ("confirm", _LATER),
+            short={"y": "confirm", "yes": "confirm", "l": _LATER},
+        )
+        != "confirm"
+    ):
         raise ValueError("it was not confirmed; nothing was decided.")
     return value
 

@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("made", "when", leaves=3),
     Column("from", gives_way=True),
     Column("to", gives_way=True),
-    Column("goal", gives_way=True),
+    Column("goal (a guess)", gives_way=True),
     Column("calls", right=True, leaves=1),
     Column("waits", right=True, leaves=4),
     Column("commit", "digest", leaves=2),

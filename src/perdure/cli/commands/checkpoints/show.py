@@ -38,9 +38,21 @@ class Enclosed(Answer, frozen=True, kw_only=True):
         return cls(thread=thread, document=enclose(checkpoint).shape())
 
     def show(self, screen: Screen) -> None:
-        """Print the document, so that it can be kept as a file."""
+        """Print the document, so that it can be kept as a file; a comment says which of its words are guesses."""
         for line in write_yaml(self.document).splitlines():
             screen.say(line)
+        guessed = _guessed(self.document["spec"])
+        if guessed:
+            verb = "is a guess" if len(guessed) == 1 else "are guesses"
+            screen.say((f"# {' and '.join(guessed)} {verb}: rules chose the words (see claims).", "quiet"))
+
+
+def _guessed(spec: dict[str, Any]) -> list[str]:
+    """Return the fields that rules took from messages; what state or a model said is no guess of the rules."""
+    named = {"user_goal": "userGoal", "current_task": "currentTask"}
+    claims: list[dict[str, Any]] = spec.get("claims", [])
+    parts = [each["part"] for each in claims if each.get("event") and each["rule"] != "model"]
+    return [field for part, field in named.items() if part in parts]
 
 
 _PREFIX = "chk-"

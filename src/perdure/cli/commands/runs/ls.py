@@ -92,10 +92,24 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
             screen.say((f"{the_last(len(self.runs), 'run')}; --limit 0 lists all.", "quiet"))
         for run, thread in dict.fromkeys((each.run, each.thread) for each in self.calls if each.undone):
             screen.suggest("Undone while it waited; end it: ", "runs", "cancel", thread, run)
+        self._show_next(screen)
         self._show_unclear(screen)
 
     def _words(self, run: RunShape) -> list[str]:
         return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
+
+    def _show_next(self, screen: Screen) -> None:
+        """Print the commands that go on with runs that wait for no person: decided or interrupted ones."""
+        ready = [each for each in self.runs if (each.decided or each.interrupted) and not each.set_aside]
+        if ready:
+            first = ready[0]
+            screen.suggest("Go on:  ", "runs", "resume", first.id, "--code", "MODULE:NAME")
+            screen.suggest("Or all: ", "work", "--code", "MODULE:NAME")
+        asked = next(
+            (each for each in self.calls if each.state == "awaiting_approval" and not each.undone), None
+        )
+        if asked is not None:
+            screen.suggest("Decide: ", "approvals", "show", asked.call)
 
     def _show_unclear(self, screen: Screen) -> None:
         """Print how many calls have an unknown outcome, and the command that lists them."""

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.commands.runs.show import placed_run
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import decided_by
 from perdure.cli.options import EVERYWHERE, By, Everywhere
@@ -38,7 +40,8 @@ class Released(Answer, frozen=True, kw_only=True):
 
 def release(
     threads: Annotated[
-        tuple[str, ...], Parameter(name="THREAD", help="The threads' ids", show_default=False)
+        tuple[str, ...],
+        Parameter(name="THREAD", completer=in_store, help="The threads' ids", show_default=False),
     ] = (),
     /,
     *,
@@ -46,7 +49,13 @@ def release(
         bool, Parameter(name="--all", negative=(), show_default=False, help="All threads that are held")
     ] = False,
     run: Annotated[
-        str | None, Parameter(name="--run", metavar="RUN", help="This run of the thread, which was set aside")
+        str | None,
+        Parameter(
+            name="--run",
+            metavar="RUN",
+            completer=in_store,
+            help="This run of the thread, which was set aside",
+        ),
     ] = None,
     by: By = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -71,12 +80,13 @@ def release(
 
 
 def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere: Everywhere) -> Released:
-    if len(threads) != 1 or all_:
+    if len(threads) > 1 or all_:
         raise Invalid(
             "a run is released with its one thread; nothing was released.",
             code="release_of_what",
-            advice="Write `perdure runs release THREAD --run RUN`.",
+            advice="Write `perdure runs release --run RUN`.",
         )
     with writing(everywhere) as store:
-        was_aside = store.thread(threads[0]).release(run)
+        thread, run = placed_run(store, next(iter(threads), None), run)
+        was_aside = store.thread(thread).release(run)
         return Released(threads=[], held=len(store.held()), runs=[run] if was_aside else [])

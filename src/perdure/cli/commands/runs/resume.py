@@ -29,6 +29,9 @@ class Resumed(RunResult, Answer, frozen=True, kw_only=True):
             screen.wrap((self.why, "quiet"), indent=2)
         for asked in self.approvals:
             screen.cut("  ", ("waits      ", "warn"), f"{asked.tool}: {asked.message or asked.action}")
+        if self.failed:
+            words = f"{count(len(self.failed), 'call')} of {self.calls} failed: "
+            screen.suggest(words, "calls", "show", self.thread, self.failed[0])
         if self.unclear:
             calls = count(len(self.unclear), "call")
             verb = "has" if len(self.unclear) == 1 else "have"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from perdure.cli.input.lookup import thread_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import moment
-from perdure.cli.output.ledger_words import on_one_line, show_losses, state
-from perdure.cli.output.screen import Column, Screen
+from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_losses, state
+from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import NotFound
+from perdure.model.call import UNCLEAR
 from perdure.model.names import did_you_mean, id_meant
 from perdure.model.run import RunRecord, Usage
 from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
 from perdure.shapes.lookup import run_of
+from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Run", "found_run", "show"]
+__all__ = ["Run", "found_run", "placed_run", "show"]
 
 _COLUMNS = (
     Column("tool", "tool", gives_way=True),
@@ -44,6 +47,7 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 *((("child of", f"run {self.parent.run} of {self.parent.thread}"),) if self.parent else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
                 ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
+                *((("calls", self._calls_in_words()),) if self.calls else ()),
                 *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
                 ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
                 *((("due", moment(run.due)),) if run.due else ()),
@@ -68,6 +72,10 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
             screen.gap()
             show_losses(screen, self.losses)
         self._advise(screen)
+
+    def _calls_in_words(self) -> Part:
+        states = [each.state for each in self.calls]
+        return calls_in_words(len(states), states.count("failed"), sum(each in UNCLEAR for each in states))
 
     def _tell_route(self, screen: Screen) -> None:
         """Print the backends that took over, and why."""
@@ -154,6 +162,21 @@ def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord
         run=id,
         thread=thread.id,
     )
+
+
+def placed_run(store: Store, thread: str | None, run: str) -> tuple[str, str]:
+    """Return the thread of a run and its whole id, of which `run` may be a part; None: any thread may have it."""
+    if thread is not None:
+        return thread, found_run(store.thread(thread), run, None).id
+    found = thread_with(store, "run", run)
+    if found is None:
+        raise NotFound(
+            f"no thread has a run '{run}'; nothing was done.",
+            code="run_not_found",
+            advice="See `perdure runs ls`.",
+            run=run,
+        )
+    return found
 
 
 def _spent(usage: Usage, cost: CostShape) -> list[tuple[str, str]]:

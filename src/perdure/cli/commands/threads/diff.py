@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
+from perdure.cli.completion import in_store
 from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import resolve
 from perdure.cli.input.stores import reading
@@ -152,9 +153,14 @@ def _changed_path(change: ComparedState) -> ChangedPath:
 
 def diff(
     thread: ThreadId,
-    a: Annotated[str, Parameter(name="A", help="The first commit: a timeline's name or any REF")],
+    a: Annotated[
+        str, Parameter(name="A", completer=in_store, help="The first commit: a timeline's name or any REF")
+    ],
     b: Annotated[
-        str | None, Parameter(name="B", help="The second commit; now if left out", show_default=False)
+        str | None,
+        Parameter(
+            name="B", completer=in_store, help="The second commit; now if left out", show_default=False
+        ),
     ] = None,
     /,
     *,

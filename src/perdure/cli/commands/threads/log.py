@@ -21,7 +21,7 @@ from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Tim
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed, show_damage, show_message
 from perdure.cli.output.formatting import count, moment, the_last
-from perdure.cli.output.ledger_words import state
+from perdure.cli.output.ledger_words import calls_in_words, state
 from perdure.cli.output.screen import Cell, Column, Part, Screen
 from perdure.errors import Corrupt, Invalid
 from perdure.model.head import MAIN
@@ -97,6 +97,10 @@ class Log(TurnLog, _Ended, frozen=True, kw_only=True):
                 screen.say((f"  and {count(more, 'more name')}; --full shows all", "quiet"))
             for message in turn.messages:
                 show_message(screen, message, whole=self.whole, settled=self.settled)
+            left = [call for call in turn.unclear if call not in self.settled]
+            if turn.failed or left:
+                words = calls_in_words(turn.calls, len(turn.failed), len(left))
+                screen.say(("  calls      ", "quiet"), words)
             show_changed(screen, turn.changed, whole=self.whole)
             if turn.forgotten:
                 screen.say(("  the state before or after it was forgotten, by the retention policy", "quiet"))

@@ -23,6 +23,7 @@ from cyclopts import Parameter
 from msgspec import UNSET
 
 from perdure.cli.commands.threads.moves import MoveAnswer
+from perdure.cli.completion import in_store
 from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import given, resolve
 from perdure.cli.input.stores import reading, writing
@@ -117,7 +118,7 @@ class Promoted(PromoteShape, MoveAnswer, frozen=True, kw_only=True):
 
 def promote(
     thread: ThreadId,
-    name: Annotated[str, Parameter(name="NAME", help="The timeline that becomes main")],
+    name: Annotated[str, Parameter(name="NAME", completer=in_store, help="The timeline that becomes main")],
     /,
     *,
     op_id: OpId = None,
@@ -147,12 +148,13 @@ class SealedLine(MoveAnswer, frozen=True, kw_only=True):
 def seal(
     thread: ThreadId,
     name: Annotated[
-        str | None, Parameter(name="NAME", help="The timeline to seal", show_default=False)
+        str | None,
+        Parameter(name="NAME", completer=in_store, help="The timeline to seal", show_default=False),
     ] = None,
     /,
     *,
     timeline: Annotated[
-        str | None, Parameter(metavar="NAME", help="The timeline to seal, as an option")
+        str | None, Parameter(metavar="NAME", completer=in_store, help="The timeline to seal, as an option")
     ] = None,
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
@@ -265,7 +267,7 @@ class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
 
 def merge(
     thread: ThreadId,
-    name: Annotated[str, Parameter(name="NAME", help="The timeline to merge from")],
+    name: Annotated[str, Parameter(name="NAME", completer=in_store, help="The timeline to merge from")],
     /,
     *,
     ours: Ours = False,
@@ -330,12 +332,17 @@ def cherry_pick(
     ],
     /,
     *,
-    onto: Annotated[str, Parameter(metavar="NAME", help="The timeline that the changes are applied to")],
+    onto: Annotated[
+        str,
+        Parameter(metavar="NAME", completer=in_store, help="The timeline that the changes are applied to"),
+    ],
     ours: Ours = False,
     theirs: Theirs = False,
     path: OnlyPaths = None,
     dry_run: DryRun = False,
-    timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline that has the turns")] = MAIN,
+    timeline: Annotated[
+        str, Parameter(metavar="NAME", completer=in_store, help="The timeline that has the turns")
+    ] = MAIN,
     reason: Reason = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[PickedTurn]:
@@ -588,7 +595,9 @@ def replay(
     thread: ThreadId,
     /,
     *,
-    onto: Annotated[str, Parameter(metavar="NAME", help="The timeline that gets the inputs")],
+    onto: Annotated[
+        str, Parameter(metavar="NAME", completer=in_store, help="The timeline that gets the inputs")
+    ],
     since: Annotated[
         str | None,
         Parameter(
@@ -599,7 +608,9 @@ def replay(
         Effect, Parameter(metavar="EFFECT", help="The strongest effect that calls may have in these runs")
     ] = "local_write",
     dry_run: DryRun = False,
-    timeline: Annotated[str, Parameter(metavar="NAME", help="The timeline whose inputs are given")] = MAIN,
+    timeline: Annotated[
+        str, Parameter(metavar="NAME", completer=in_store, help="The timeline whose inputs are given")
+    ] = MAIN,
     code: Code = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ReplayAnswer:
