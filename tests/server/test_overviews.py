@@ -12,6 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, Stop
 from perdure.model.run import Usage
+from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
 from perdure.server.routes import threads as thread_routes
 from perdure.shapes.conversation import GraphPage, TurnPage
@@ -41,6 +42,22 @@ def test_a_row_has_the_cost_only_if_it_is_asked_for(client: Client, store: Store
     assert without["cost"] is None
     assert asked["cost"] == {"usd": cost.usd, "steps": cost.steps, "unpriced": cost.unpriced}
     assert cost.steps == 1
+
+
+def test_the_servers_own_thread_is_listed_only_where_its_agent_is_asked_for(
+    client: Client, store: Store
+) -> None:
+    """Lists, searches and agents are of the user's threads; control: the thread is there and an admin reads it."""
+    client.post(
+        "/v1/threads/chat/fork", {"name": "other"}
+    )  # the request is recorded in the server's own thread
+
+    listed = [client.get(path).json["threads"] for path in ("/v1/threads", f"/v1/threads?agent={SERVER}")]
+    agents = client.get("/v1/agents").json["agents"]
+
+    assert [[each["id"] for each in rows] for rows in listed] == [["chat"], [SERVER]]
+    assert SERVER not in [each["name"] for each in agents]
+    assert SERVER in [each.id for each in store.threads()]
 
 
 KILLED = """

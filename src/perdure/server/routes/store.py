@@ -134,7 +134,7 @@ class ServedAgents(msgspec.Struct, frozen=True, kw_only=True):
 @route("GET", "/v1/agents", "read")
 def list_agents(call: HttpCall) -> ServedAgents:
     """List agents by name, with their backends, versions and threads."""
-    listed = [each for each in AgentPage.of(call.store).agents if each.name != SERVER]
+    listed = AgentPage.of(call.store).agents
     return ServedAgents(
         agents=[
             ServedAgent(**msgspec.structs.asdict(each), served=call.server.can_run(each.name))
@@ -345,8 +345,7 @@ def _searched(call: HttpCall, query: SearchQuery) -> Iterator[Thread]:
         yield call.thread(id=query.thread)
         return
     for thread in call.store.threads(owner=query.owner, agent=query.agent, after=query.after):
-        with suppress(NotFound):
-            call.check_seen(thread)
+        if call.access.lists_thread(thread, agent=query.agent):
             yield thread
 
 
@@ -365,7 +364,7 @@ def show_costs(call: HttpCall, query: CostsQuery) -> CostPage:
 
 
 def _visible(call: HttpCall) -> Iterator[Thread]:
-    return (each for each in call.store.threads() if each.id != SERVER and call.access.sees_thread(each))
+    return (each for each in call.store.threads() if call.access.lists_thread(each, agent=None))
 
 
 def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cost, Usage]]:

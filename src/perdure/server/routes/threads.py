@@ -68,6 +68,7 @@ _DAY = 86_400 * 1_000_000  # µs
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state.
 
+    The server's own thread is listed only where `agent` names it.
     `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
     and the age is the time since the newest commit of main.  These three read the histories of threads: a page that
     takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
@@ -190,7 +191,8 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     for number, thread in enumerate(listed):
         if number == _SCANNED_MAX or (number and time.monotonic() > until):
             return kept, last
-        if call.access.sees_thread(thread) and query.fits(thread):
+        is_listed = call.access.lists_thread(thread, agent=query.agent)
+        if is_listed and query.fits(thread):
             if len(kept) == query.size:
                 return kept, kept[-1].id
             kept.append(thread)
