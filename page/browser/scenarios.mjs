@@ -231,7 +231,10 @@ export const scenarios = {
       await card.getByText('I want to see the sea.', { exact: true }).waitFor();
       await page.keyboard.press('e');
       const field = card.getByLabel('New arguments');
-      await field.fill((await field.inputValue()).replace('640', '600'));
+      const asked = await field.inputValue();
+      await field.fill(asked.replace('640', '640, "seat": "12A"')); // only the comma is new on the line before it
+      assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /^[^-+]*"price": 640,\s*\+\s*"seat": "12A"[^-+]*$/);
+      await field.fill(asked.replace('640', '600'));
       assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /-\s*"price": 640\s*\+\s*"price": 600/);
       await card.getByLabel('Reason').fill('agreed on the phone');
       await picture('approve');
