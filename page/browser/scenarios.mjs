@@ -28,6 +28,8 @@ export const scenarios = {
     await withPage(open, async ({ page, picture }) => {
       await page.keyboard.press('/');
       await page.keyboard.type('museum tiles');
+      await page.getByRole('region', { name: 'Messages' }).locator('mark', { hasText: 'museum' }).first().waitFor();
+      assert.equal(await page.locator('.empty').count(), 0, 'nothing says that nothing was found');
       await page.getByRole('region', { name: 'Messages' }).getByRole('link', { name: /trip-42 · turn 4 · user/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
@@ -80,6 +82,13 @@ export const scenarios = {
       await page.getByLabel('Model').press('Enter');
       await shown('trip-42', 'trip-43', 'trip-44');
       await picture('list');
+      // The way back leads to the row that was left; a word that nothing has is said to be nowhere.
+      await page.getByRole('link', { name: /trip-43/ }).click();
+      await page.getByRole('heading', { name: 'trip-43', level: 1 }).waitFor();
+      await page.goBack();
+      await page.waitForFunction(() => document.activeElement.matches('a.thread') && document.activeElement.textContent.startsWith('trip-43'));
+      await page.getByLabel('Search', { exact: true }).fill('zeppelin');
+      await page.getByText('no message has all of these words').waitFor();
     });
   },
 
