@@ -141,6 +141,25 @@ export const scenarios = {
       await page.waitForFunction(() => document.querySelector('article').getBoundingClientRect().top < 200);
       await page.getByRole('article').getByText('910').first().waitFor();
       await picture('narrow');
+      // A thread: its head leaves room for the transcript, a turn covers that, and the way back leads to it.
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      assert.ok((await page.locator('.columns').boundingBox()).y < 740 / 6, 'the head takes less than a sixth');
+      assert.equal(await page.getByRole('button', { name: 'Undo' }).isVisible(), false);
+      await page.getByRole('button', { name: 'Actions' }).click();
+      assert.equal(await page.getByRole('button', { name: 'Undo' }).isVisible(), true);
+      assert.equal(await page.getByText('j', { exact: true }).isVisible(), false, 'no hint about keys');
+      await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
+      await page.getByRole('tab', { name: 'Turn 5', selected: true }).waitFor();
+      await page.getByRole('button', { name: 'Previous turn' }).click();
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      await page.goBack();
+      await row(page, 5).waitFor();
+      await page.getByRole('tab', { name: 'State' }).waitFor();
+      await page.getByRole('button', { name: 'More' }).click();
+      await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Ledger' }).click();
+      await page.getByRole('heading', { level: 1, name: /outcome is unknown/ }).waitFor();
+      await picture('narrow-thread');
     }, { width: 360, height: 740 });
   },
 
