@@ -179,6 +179,35 @@ export const scenarios = {
       await turns.getByRole('button', { name: /turn 4/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       assert.doesNotMatch(page.url(), /timeline=slower/);
+      await go('/threads/trip-42?at=abcdef0123');
+      await row(page, 5).waitFor();
+      await page.getByRole('alert').getByText('abcdef0123').waitFor();
+      await go('/nothing-here');
+      await page.getByText('There is no such page.').waitFor();
+    });
+  },
+
+  // The server is away: what failed is read again when it is back.  It forgets the browser: that can sign in again.
+  async away({ open }) {
+    await withPage(open, async ({ page, faults }) => {
+      await page.evaluate(() => {
+        let hidden = false;
+        Object.defineProperty(document, 'hidden', { get: () => hidden });
+        window.show = (is) => { hidden = !is; document.dispatchEvent(new Event('visibilitychange')); };
+      });
+      await page.route(/\/v1\//, (route) => route.abort());
+      await page.evaluate(() => window.show(false)); // the stream ends as it does when the server is gone
+      await page.getByRole('link', { name: 'Agents' }).click();
+      await page.getByText('The server does not answer.').waitFor();
+      await page.unrouteAll();
+      await page.evaluate(() => window.show(true));
+      await page.getByRole('link', { name: 'planner' }).waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
+      await page.context().clearCookies();
+      await page.getByRole('link', { name: 'Memory' }).click();
+      await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+      await page.getByText('does not know this browser any more').waitFor();
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
     });
   },
 
@@ -464,7 +493,10 @@ export const scenarios = {
       await page.getByRole('list', { name: 'Paths that this turn wrote' }).getByText('written', { exact: true }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
       await picture('forgotten');
+      await page.getByRole('tab', { name: 'State' }).click();
+      await page.getByRole('note').getByText('Forgotten.').waitFor();
       await row(page, 4).getByRole('button', { name: 'Inspect turn 4' }).click();
+      await page.getByRole('tab', { name: 'Changed' }).click();
       await page.getByRole('region', { name: 'What changed at /entry.json' }).waitFor(); // control: a newer state is there
     });
   },
