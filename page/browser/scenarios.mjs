@@ -595,6 +595,13 @@ export const scenarios = {
       assert.match(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), /solid|auto/, 'the focus is visible');
       await page.keyboard.press('Enter');
       await row(page, 5).waitFor();
+      await page.waitForFunction(() => document.activeElement.id === 'main'); // the view that was left took the focus with it
+      await page.getByRole('button', { name: 'Copy the id of the thread' }).press('Enter');
+      await page.getByText('Id of the thread copied.').waitFor();
+      await page.getByRole('button', { name: 'Switch', exact: true }).press('Enter');
+      await page.getByRole('dialog', { name: 'Switch the backend' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.waitForFunction(() => document.activeElement.textContent === 'Switch'); // the dialog gives it back
       await page.keyboard.press('k');
       await page.getByRole('heading', { name: 'Turn 5' }).waitFor();
       await page.keyboard.press('k');
@@ -605,6 +612,15 @@ export const scenarios = {
       await page.keyboard.press('g');
       await page.keyboard.press('a');
       await page.getByRole('heading', { name: 'Approvals', level: 1 }).waitFor();
+      await page.getByRole('button', { name: 'Approve', exact: true }).waitFor();
+      await page.keyboard.press('a');
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Approve', 'a key alone decides nothing');
+      await page.keyboard.press('?');
+      await page.getByRole('checkbox', { name: /Keys of one character/ }).uncheck();
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('d');
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Approve', 'keys are off');
+      await page.evaluate(() => localStorage.removeItem('keys'));
     });
   },
 
