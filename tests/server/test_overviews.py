@@ -241,6 +241,28 @@ def test_a_search_that_takes_long_goes_on_after_a_cursor(
     assert [hit for page in pages for hit in page["found"]] == whole["found"]
 
 
+def test_a_search_of_one_timeline_goes_back_to_its_first_turn(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page begins before the one before it; a message that only another timeline has is not found."""
+    thread = store.thread("chat")
+    for number in range(5):
+        with thread.change("say") as change:
+            change.say("user", f"tile {number}")
+    with thread.fork("other", at="turn:4").change("say") as change:
+        change.say("user", "tile elsewhere")
+    monkeypatch.setattr(store_routes, "_SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(store_routes, "_TURNS_AT_ONCE", 2)
+    path = "/v1/search?q=tile&thread=chat&timeline=other"
+
+    pages = [client.get(path).json]
+    while "next" in pages[-1]:
+        pages.append(client.get(f"{path}&after={pages[-1]['next']}").json)
+
+    said = [[hit["message"]["text"] for hit in page["found"]] for page in pages]
+    assert said == [["tile elsewhere", "tile 2"], ["tile 1", "tile 0"], []]
+
+
 @pytest.mark.parametrize(("limit", "nodes"), [(0, 8), (1, 2), (3, 3), (4, 4), (100, 8)])
 def test_the_turns_of_a_graph_are_those_of_its_commits_one_by_one(
     store: Store, limit: int, nodes: int
