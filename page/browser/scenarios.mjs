@@ -34,6 +34,16 @@ export const scenarios = {
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
       await picture('find');
+      // In the thread: words of its messages, or the number of a turn.
+      await page.keyboard.press('/');
+      await page.keyboard.type('trams');
+      const found = page.getByRole('list', { name: 'Found in this timeline' });
+      await found.getByRole('link', { name: /turn 2 · user.*likes trams/ }).click();
+      await page.getByRole('heading', { name: 'Turn 2' }).waitFor();
+      await page.keyboard.press('/');
+      await page.getByRole('searchbox', { name: 'Find in main' }).fill('3');
+      await found.getByRole('link', { name: 'Go to turn 3' }).click();
+      await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
     });
   },
 

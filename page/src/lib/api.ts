@@ -35,6 +35,12 @@ export function threadUrl(thread: string, rest = '', values: Query = {}): string
   return `/v1/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query(values)}`;
 }
 
+/** The address of the content that a reference names; null: it names no artifact of this store. */
+export function artifactAddress(reference: string | undefined, thread: string): string | null {
+  const digest = /^artifact:\/\/sha256\/([0-9a-f]{64})$/.exec(reference ?? '')?.[1];
+  return digest ? address(`/v1/artifacts/${digest}${query({ thread })}`) : null;
+}
+
 /** Called when the server no longer knows who asks. */
 export const credential = { lost: (): void => {} };
 
