@@ -175,7 +175,7 @@ export const scenarios = {
 
   // A name that nothing has leads on, and the turns of all timelines open on the timeline that is shown if it has them.
   async lost_and_found({ open }) {
-    await withPage(open, async ({ page, go }) => {
+    await withPage(open, async ({ page, go, settled }) => {
       await go('/threads/nothing-here');
       await page.getByRole('heading', { name: 'No such thread' }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
@@ -189,9 +189,12 @@ export const scenarios = {
       await turns.getByRole('button', { name: /turn 4/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       assert.doesNotMatch(page.url(), /timeline=slower/);
-      await go('/threads/trip-42?at=abcdef0123');
-      await row(page, 5).waitFor();
+      await go('/threads/notes?at=abcdef0123');
       await page.getByRole('alert').getByText('abcdef0123').waitFor();
+      await page.evaluate(async () => (await fetch(`${window.root}v1/threads/notes/state/list.json`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '["tea"]' })).text());
+      await page.getByText('an edit by the program').nth(1).waitFor();
+      await settled();
+      assert.equal(await page.getByRole('alert').getByText('abcdef0123').isVisible(), true, 'reading the thread again does not clear it');
       await go('/nothing-here');
       await page.getByText('There is no such page.').waitFor();
     });
