@@ -15,6 +15,8 @@ import { scenarios } from './scenarios.mjs';
 const [executablePath] = process.argv.slice(2);
 const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const browser = await chromium.launch({ executablePath, args });
+// A request that a scenario holds back may outlive its page; nobody waits for it then, and the next scenario is played.
+process.on('unhandledRejection', (error) => console.error(String(error)));
 
 // A page of its own in a context that is shared by the scenarios of one request: a new one is a new process to start.
 async function open({ link, directory, pictures }, contexts, { width = 1280, height = 800, dark = false } = {}) {

@@ -28,10 +28,22 @@ export const scenarios = {
     await withPage(open, async ({ page, picture }) => {
       await page.keyboard.press('/');
       await page.keyboard.type('museum tiles');
+      await page.getByRole('region', { name: 'Messages' }).locator('mark', { hasText: 'museum' }).first().waitFor();
+      assert.equal(await page.locator('.empty').count(), 0, 'nothing says that nothing was found');
       await page.getByRole('region', { name: 'Messages' }).getByRole('link', { name: /trip-42 · turn 4 · user/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       await row(page, 4).getByText('Is there a museum for tiles?', { exact: true }).waitFor();
       await picture('find');
+      // In the thread: words of its messages, or the number of a turn.
+      await page.keyboard.press('/');
+      await page.keyboard.type('trams');
+      const found = page.getByRole('list', { name: 'Found in this timeline' });
+      await found.getByRole('link', { name: /turn 2 · user.*likes trams/ }).click();
+      await page.getByRole('heading', { name: 'Turn 2' }).waitFor();
+      await page.keyboard.press('/');
+      await page.getByRole('searchbox', { name: 'Find in main' }).fill('3');
+      await found.getByRole('link', { name: 'Go to turn 3' }).click();
+      await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
     });
   },
 
@@ -80,6 +92,13 @@ export const scenarios = {
       await page.getByLabel('Model').press('Enter');
       await shown('trip-42', 'trip-43', 'trip-44');
       await picture('list');
+      // The way back leads to the row that was left; a word that nothing has is said to be nowhere.
+      await page.getByRole('link', { name: /trip-43/ }).click();
+      await page.getByRole('heading', { name: 'trip-43', level: 1 }).waitFor();
+      await page.goBack();
+      await page.waitForFunction(() => document.activeElement.matches('a.thread') && document.activeElement.textContent.startsWith('trip-43'));
+      await page.getByLabel('Search', { exact: true }).fill('zeppelin');
+      await page.getByText('no message has all of these words').waitFor();
     });
   },
 
@@ -132,12 +151,31 @@ export const scenarios = {
       await page.waitForFunction(() => document.querySelector('article').getBoundingClientRect().top < 200);
       await page.getByRole('article').getByText('910').first().waitFor();
       await picture('narrow');
+      // A thread: its head leaves room for the transcript, a turn covers that, and the way back leads to it.
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      assert.ok((await page.locator('.columns').boundingBox()).y < 740 / 6, 'the head takes less than a sixth');
+      assert.equal(await page.getByRole('button', { name: 'Undo' }).isVisible(), false);
+      await page.getByRole('button', { name: 'Actions' }).click();
+      assert.equal(await page.getByRole('button', { name: 'Undo' }).isVisible(), true);
+      assert.equal(await page.getByText('j', { exact: true }).isVisible(), false, 'no hint about keys');
+      await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
+      await page.getByRole('tab', { name: 'Turn 5', selected: true }).waitFor();
+      await page.getByRole('button', { name: 'Previous turn' }).click();
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      await page.goBack();
+      await row(page, 5).waitFor();
+      await page.getByRole('tab', { name: 'State' }).waitFor();
+      await page.getByRole('button', { name: 'More' }).click();
+      await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Ledger' }).click();
+      await page.getByRole('heading', { level: 1, name: /outcome is unknown/ }).waitFor();
+      await picture('narrow-thread');
     }, { width: 360, height: 740 });
   },
 
   // A name that nothing has leads on, and the turns of all timelines open on the timeline that is shown if it has them.
   async lost_and_found({ open }) {
-    await withPage(open, async ({ page, go }) => {
+    await withPage(open, async ({ page, go, settled }) => {
       await go('/threads/nothing-here');
       await page.getByRole('heading', { name: 'No such thread' }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
@@ -151,6 +189,38 @@ export const scenarios = {
       await turns.getByRole('button', { name: /turn 4/ }).click();
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       assert.doesNotMatch(page.url(), /timeline=slower/);
+      await go('/threads/notes?at=abcdef0123');
+      await page.getByRole('alert').getByText('abcdef0123').waitFor();
+      await page.evaluate(async () => (await fetch(`${window.root}v1/threads/notes/state/list.json`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '["tea"]' })).text());
+      await page.getByText('an edit by the program').nth(1).waitFor();
+      await settled();
+      assert.equal(await page.getByRole('alert').getByText('abcdef0123').isVisible(), true, 'reading the thread again does not clear it');
+      await go('/nothing-here');
+      await page.getByText('There is no such page.').waitFor();
+    });
+  },
+
+  // The server is away: what failed is read again when it is back.  It forgets the browser: that can sign in again.
+  async away({ open }) {
+    await withPage(open, async ({ page, faults }) => {
+      await page.evaluate(() => {
+        let hidden = false;
+        Object.defineProperty(document, 'hidden', { get: () => hidden });
+        window.show = (is) => { hidden = !is; document.dispatchEvent(new Event('visibilitychange')); };
+      });
+      await page.route(/\/v1\//, (route) => route.abort());
+      await page.evaluate(() => window.show(false)); // the stream ends as it does when the server is gone
+      await page.getByRole('link', { name: 'Agents' }).click();
+      await page.getByText('The server does not answer.').waitFor();
+      await page.unrouteAll();
+      await page.evaluate(() => window.show(true));
+      await page.getByRole('link', { name: 'planner' }).waitFor();
+      assert.equal(await page.getByRole('alert').count(), 0);
+      await page.context().clearCookies();
+      await page.getByRole('link', { name: 'Memory' }).click();
+      await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+      await page.getByText('does not know this browser any more').waitFor();
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
     });
   },
 
@@ -234,7 +304,10 @@ export const scenarios = {
       await card.getByText('I want to see the sea.', { exact: true }).waitFor();
       await page.keyboard.press('e');
       const field = card.getByLabel('New arguments');
-      await field.fill((await field.inputValue()).replace('640', '600'));
+      const asked = await field.inputValue();
+      await field.fill(asked.replace('640', '640, "seat": "12A"')); // only the comma is new on the line before it
+      assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /^[^-+]*"price": 640,\s*\+\s*"seat": "12A"[^-+]*$/);
+      await field.fill(asked.replace('640', '600'));
       assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /-\s*"price": 640\s*\+\s*"price": 600/);
       await card.getByLabel('Reason').fill('agreed on the phone');
       await picture('approve');
@@ -436,7 +509,10 @@ export const scenarios = {
       await page.getByRole('list', { name: 'Paths that this turn wrote' }).getByText('written', { exact: true }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
       await picture('forgotten');
+      await page.getByRole('tab', { name: 'State' }).click();
+      await page.getByRole('note').getByText('Forgotten.').waitFor();
       await row(page, 4).getByRole('button', { name: 'Inspect turn 4' }).click();
+      await page.getByRole('tab', { name: 'Changed' }).click();
       await page.getByRole('region', { name: 'What changed at /entry.json' }).waitFor(); // control: a newer state is there
     });
   },
@@ -535,6 +611,13 @@ export const scenarios = {
       assert.match(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), /solid|auto/, 'the focus is visible');
       await page.keyboard.press('Enter');
       await row(page, 5).waitFor();
+      await page.waitForFunction(() => document.activeElement.id === 'main'); // the view that was left took the focus with it
+      await page.getByRole('button', { name: 'Copy the id of the thread' }).press('Enter');
+      await page.getByText('Id of the thread copied.').waitFor();
+      await page.getByRole('button', { name: 'Switch', exact: true }).press('Enter');
+      await page.getByRole('dialog', { name: 'Switch the backend' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.waitForFunction(() => document.activeElement.textContent === 'Switch'); // the dialog gives it back
       await page.keyboard.press('k');
       await page.getByRole('heading', { name: 'Turn 5' }).waitFor();
       await page.keyboard.press('k');
@@ -545,6 +628,15 @@ export const scenarios = {
       await page.keyboard.press('g');
       await page.keyboard.press('a');
       await page.getByRole('heading', { name: 'Approvals', level: 1 }).waitFor();
+      await page.getByRole('button', { name: 'Approve', exact: true }).waitFor();
+      await page.keyboard.press('a');
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Approve', 'a key alone decides nothing');
+      await page.keyboard.press('?');
+      await page.getByRole('checkbox', { name: /Keys of one character/ }).uncheck();
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('d');
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Approve', 'keys are off');
+      await page.evaluate(() => localStorage.removeItem('keys'));
     });
   },
 

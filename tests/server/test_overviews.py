@@ -12,6 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, Stop
 from perdure.model.run import Usage
+from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
 from perdure.server.routes import threads as thread_routes
 from perdure.shapes.conversation import GraphPage, TurnPage
@@ -41,6 +42,22 @@ def test_a_row_has_the_cost_only_if_it_is_asked_for(client: Client, store: Store
     assert without["cost"] is None
     assert asked["cost"] == {"usd": cost.usd, "steps": cost.steps, "unpriced": cost.unpriced}
     assert cost.steps == 1
+
+
+def test_the_servers_own_thread_is_listed_only_where_its_agent_is_asked_for(
+    client: Client, store: Store
+) -> None:
+    """Lists, searches and agents are of the user's threads; control: the thread is there and an admin reads it."""
+    client.post(
+        "/v1/threads/chat/fork", {"name": "other"}
+    )  # the request is recorded in the server's own thread
+
+    listed = [client.get(path).json["threads"] for path in ("/v1/threads", f"/v1/threads?agent={SERVER}")]
+    agents = client.get("/v1/agents").json["agents"]
+
+    assert [[each["id"] for each in rows] for rows in listed] == [["chat"], [SERVER]]
+    assert SERVER not in [each["name"] for each in agents]
+    assert SERVER in [each.id for each in store.threads()]
 
 
 KILLED = """
@@ -245,6 +262,28 @@ def test_a_search_that_takes_long_goes_on_after_a_cursor(
     assert (whole["more"], len(whole["found"])) == (False, 6)
     assert [len(page["found"]) for page in pages] == [2, 2, 2]
     assert [hit for page in pages for hit in page["found"]] == whole["found"]
+
+
+def test_a_search_of_one_timeline_goes_back_to_its_first_turn(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page begins before the one before it; a message that only another timeline has is not found."""
+    thread = store.thread("chat")
+    for number in range(5):
+        with thread.change("say") as change:
+            change.say("user", f"tile {number}")
+    with thread.fork("other", at="turn:4").change("say") as change:
+        change.say("user", "tile elsewhere")
+    monkeypatch.setattr(store_routes, "_SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(store_routes, "_TURNS_AT_ONCE", 2)
+    path = "/v1/search?q=tile&thread=chat&timeline=other"
+
+    pages = [client.get(path).json]
+    while "next" in pages[-1]:
+        pages.append(client.get(f"{path}&after={pages[-1]['next']}").json)
+
+    said = [[hit["message"]["text"] for hit in page["found"]] for page in pages]
+    assert said == [["tile elsewhere", "tile 2"], ["tile 1", "tile 0"], []]
 
 
 @pytest.mark.parametrize(("limit", "nodes"), [(0, 8), (1, 2), (3, 3), (4, 4), (100, 8)])

@@ -40,6 +40,14 @@ def asked(method: bytes, path: bytes, body: bytes = b"", *headers: bytes) -> byt
 LAST = asked(b"GET", b"/healthz", b"", b"Connection: close\r\n")
 
 
+def test_a_person_at_an_unknown_address_is_shown_the_page(client: Client) -> None:
+    """The page says that there is none; a program gets a problem.  Both are told 404."""
+    shown, told = client.get("/nowhere", accept="text/html,*/*"), client.get("/nowhere", accept="*/*")
+
+    assert (shown.status, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert (told.status, told.json["code"]) == (404, "address_not_found")
+
+
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_requests_that_come_before_an_answer_are_answered_in_order(client: Client, size: int) -> None:
     """However the bytes are divided."""

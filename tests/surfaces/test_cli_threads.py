@@ -14,6 +14,7 @@ import perdure
 from perdure.cli.output.display import words_of
 from perdure.errors import Corrupt
 from perdure.model.message import File, Text
+from perdure.model.names import SERVER_THREAD
 from perdure.providers.wire.server_tools import account
 from perdure.shapes.conversation import TranscriptPage
 from tests.surfaces.shell import Shell
@@ -50,6 +51,19 @@ def test_threads_can_be_filtered_and_limited(shell: Shell) -> None:
     assert ([each["id"] for each in first["threads"]], first["more"]) == (["b"], True)
     assert "--limit 0" in shell.ok("threads", "--limit", "1").out
     assert len(shell.ok("threads", "--limit", "0", "--json").json["threads"]) == 3
+
+
+def test_the_servers_own_thread_is_listed_only_where_its_agent_is_named(shell: Shell) -> None:
+    """A key is stored in a thread of the server; lists of threads and agents are of the user's."""
+    shell.ok("keys", "add", "ann", "--role", "viewer")
+
+    listed = [
+        shell.ok("threads", *options, "--json").json["threads"]
+        for options in ((), ("--agent", SERVER_THREAD))
+    ]
+
+    assert [[each["id"] for each in rows] for rows in listed] == [["shopping"], [SERVER_THREAD]]
+    assert SERVER_THREAD not in shell.ok("agents", "--json").out
 
 
 def test_a_thread_is_begun_with_an_agent_only(shell: Shell) -> None:

@@ -35,7 +35,17 @@ export function threadUrl(thread: string, rest = '', values: Query = {}): string
   return `/v1/threads/${encodeURIComponent(thread)}${rest && `/${rest}`}${query(values)}`;
 }
 
+/** The address of the content that a reference names; null: it names no artifact of this store. */
+export function artifactAddress(reference: string | undefined, thread: string): string | null {
+  const digest = /^artifact:\/\/sha256\/([0-9a-f]{64})$/.exec(reference ?? '')?.[1];
+  return digest ? address(`/v1/artifacts/${digest}${query({ thread })}`) : null;
+}
+
+/** Called when the server no longer knows who asks. */
+export const credential = { lost: (): void => {} };
+
 export async function problemOf(answer: Response): Promise<Problem> {
+  if (answer.status === 401) credential.lost();
   try {
     const body = await answer.json();
     return new Problem(answer.status, body.code ?? 'unknown', body.detail ?? answer.statusText, body.advice ?? '', body.facts ?? {});
@@ -50,7 +60,7 @@ async function send(url: string, init: RequestInit): Promise<Response> {
     answer = await fetch(address(url), { credentials: 'same-origin', ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
-    throw new Problem(0, 'unreachable', 'The server does not answer.', 'Is `perdure serve` still running?');
+    throw new Problem(0, 'unreachable', 'The server does not answer.', 'Is `perdure serve` still running? The page goes on when it is back.');
   }
   if (!answer.ok) throw await problemOf(answer);
   return answer;

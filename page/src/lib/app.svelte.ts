@@ -1,8 +1,8 @@
 // What the whole page shares: who is asking, what waits, the theme, and short notices.
-import { get } from './api';
+import { credential, get } from './api';
 import type { Problem } from './api';
 import type { Session } from './shapes';
-import { asProblem } from './load.svelte';
+import { asProblem, connection } from './load.svelte';
 import { follow, type Following } from './stream';
 
 export interface Changed { thread: string; at: number }
@@ -34,9 +34,7 @@ class Shared {
       this.problem = null;
       this.listen();
     } catch (error) {
-      const problem = asProblem(error);
-      this.signedOut = problem.status === 401;
-      this.problem = problem;
+      this.problem = asProblem(error);
     }
   }
 
@@ -53,8 +51,9 @@ class Shared {
         } else if (sent.type === 'approvals') this.waiting = sent.waiting ?? 0;
         else if (sent.type === 'thread') this.changed = { thread: sent.thread ?? '', at: Date.now() };
       },
-      (open) => {
+      (open, _, again) => {
         this.online = open;
+        if (open && again) connection.returns++;
       },
     );
   }
@@ -69,6 +68,9 @@ class Shared {
 }
 
 export const app = new Shared();
+credential.lost = () => {
+  app.signedOut = true;
+};
 setInterval(() => {
   app.now = Date.now();
 }, 5000);

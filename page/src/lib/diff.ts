@@ -1,32 +1,42 @@
 // Differences of texts by lines: the longest common subsequence, after the equal ends were cut off.
+import { pretty } from './format';
+import type { Json } from './shapes';
+
 export interface Line { mark: ' ' | '-' | '+'; text: string }
+interface Printed { text: string; key: string } // lines with the same key are equal
 
 const CELLS_MAX = 4_000_000;
 
-export function lines(before: string, after: string): Line[] {
-  const a = before ? before.split('\n') : []; // nothing has no line, not an empty one
-  const b = after ? after.split('\n') : [];
+/** The lines of two values, printed; undefined: there is none. */
+export function lines(before: Json | undefined, after: Json | undefined): Line[] {
+  // The comma behind an entry of a document says only that another one follows; in a text it is a part of it.
+  const isText = typeof before === 'string' || typeof after === 'string';
+  const print = (value: Json | undefined): Printed[] =>
+    value === undefined ? [] : pretty(value).split('\n').map((text) => ({ text, key: isText ? text : text.replace(/,$/, '') }));
+  const a = print(before);
+  const b = print(after);
   let start = 0;
-  while (start < a.length && start < b.length && a[start] === b[start]) start++;
+  while (start < a.length && start < b.length && a[start]!.key === b[start]!.key) start++;
   let end = 0;
-  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
-  const same = (text: string): Line => ({ mark: ' ', text });
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end]!.key === b[b.length - 1 - end]!.key) end++;
   return [
-    ...a.slice(0, start).map(same),
+    ...marked(' ', b.slice(0, start)),
     ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
-    ...a.slice(a.length - end).map(same),
+    ...marked(' ', b.slice(b.length - end)),
   ];
 }
 
-function middle(a: string[], b: string[]): Line[] {
-  const removed = a.map((text): Line => ({ mark: '-', text }));
-  const added = b.map((text): Line => ({ mark: '+', text }));
+const marked = (mark: Line['mark'], printed: Printed[]): Line[] => printed.map(({ text }) => ({ mark, text }));
+
+function middle(a: Printed[], b: Printed[]): Line[] {
+  const removed = marked('-', a);
+  const added = marked('+', b);
   if (!a.length || !b.length || a.length * b.length > CELLS_MAX) return [...removed, ...added];
   const width = b.length + 1;
   const longest = new Uint32Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
-      longest[i * width + j] = a[i] === b[j]
+      longest[i * width + j] = a[i]!.key === b[j]!.key
         ? longest[(i + 1) * width + j + 1]! + 1
         : Math.max(longest[(i + 1) * width + j]!, longest[i * width + j + 1]!);
     }
@@ -35,8 +45,8 @@ function middle(a: string[], b: string[]): Line[] {
   let i = 0;
   let j = 0;
   while (i < a.length && j < b.length) {
-    if (a[i] === b[j]) {
-      found.push({ mark: ' ', text: a[i]! });
+    if (a[i]!.key === b[j]!.key) {
+      found.push({ mark: ' ', text: b[j]!.text });
       i++;
       j++;
     } else if (longest[(i + 1) * width + j]! >= longest[i * width + j + 1]!) found.push(removed[i++]!);

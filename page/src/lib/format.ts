@@ -1,5 +1,5 @@
 // How values look to people.
-import type { Cost, Json, Turn } from './shapes';
+import type { Cost, Json, Turn, Value } from './shapes';
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
@@ -41,6 +41,19 @@ export function bytes(size: number): string {
 }
 
 export const pretty = (value: Json | undefined): string => (typeof value === 'string' ? value : (JSON.stringify(value ?? null, null, 2) ?? ''));
+
+/** The part of a text around the first of some words, cut where they are. */
+export function excerpt(text: string, words: string, around = 120): { text: string; isHit: boolean }[] {
+  const escaped = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+  const found = new RegExp(`(${escaped.join('|')})`, 'i');
+  const from = Math.max(0, text.search(found) - around);
+  const shown = `${from > 0 ? '…' : ''}${text.slice(from, from + 3 * around)}${text.length > from + 3 * around ? '…' : ''}`;
+  return shown.split(found).map((part, at) => ({ text: part, isHit: at % 2 === 1 }));
+}
+
+/** What a difference shows of a value: a document, or what is known of bytes; undefined: there is none. */
+export const comparable = (value: Value | null): Json | undefined =>
+  value === null ? undefined : value.value === undefined ? `${value.media_type}, ${bytes(value.size)}\n${value.digest}` : value.value;
 
 /** What people call the state of a run or a call. */
 export const inWords = (name: string): string => name.replaceAll('_', ' ');

@@ -1,5 +1,9 @@
 // Data that follows what it depends on.  The old answer stays on screen until the new one is there.
+import { untrack } from 'svelte';
 import { Problem } from './api';
+
+/** How often the server was there again after it was not. */
+export const connection = $state({ returns: 0 });
 
 export class Loaded<T> {
   data = $state.raw<T | null>(null);
@@ -33,6 +37,9 @@ export class Loaded<T> {
         },
       );
       return () => control.abort();
+    });
+    $effect(() => {
+      if (connection.returns && untrack(() => this.problem && (this.problem.status === 0 || this.problem.status >= 500))) untrack(() => this.again());
     });
   }
 

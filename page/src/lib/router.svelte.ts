@@ -12,13 +12,18 @@ function parse() {
   return { path: location.pathname, segments, query: Object.fromEntries(new URLSearchParams(location.search)) as Record<string, string> };
 }
 
-export const route = $state({ now: parse() });
+/** `top` is where the reader had scrolled to, if the way back led here; null: it did not. */
+export const route = $state<{ now: ReturnType<typeof parse>; top: number | null }>({ now: parse(), top: null });
 
 export function go(to: string, replace = false): void {
   if (to === location.pathname + location.search) return;
-  if (replace) history.replaceState(null, '', to);
-  else history.pushState(null, '', to);
+  if (replace) history.replaceState(history.state, '', to);
+  else {
+    history.replaceState({ top: scrollY }, '');
+    history.pushState(null, '', to);
+  }
   const before = route.now.path;
+  route.top = null;
   route.now = parse();
   if (!replace && before !== route.now.path) scrollTo(0, 0);
 }
@@ -34,7 +39,8 @@ export function threadPage(thread: string, rest = '', values: Query = {}): strin
 }
 
 export function startRouter(): void {
-  addEventListener('popstate', () => {
+  addEventListener('popstate', (event) => {
+    route.top = (event.state as { top?: number } | null)?.top ?? 0;
     route.now = parse();
   });
   document.addEventListener('click', (event) => {

@@ -13,7 +13,7 @@ export class Live {
   #following: Following;
   #timer = 0;
 
-  constructor(thread: string, timeline: string, private readonly committed: () => Promise<void>) {
+  constructor(thread: string, timeline: string, private readonly committed: (shown: () => void) => Promise<void>) {
     this.#following = follow(
       threadUrl(thread, 'events', { timeline }),
       ({ data }) => this.#take(data as { type: string } & Record<string, unknown>),
@@ -77,12 +77,13 @@ export class Live {
     const text = this.text;
     const reasoning = this.reasoning;
     clearTimeout(this.#timer);
-    this.#timer = window.setTimeout(async () => {
-      await this.committed();
+    // Words leave this place at the moment when the transcript has them: they are never shown twice, nor not at all.
+    const shown = (): void => {
       if (!clear) return;
       if (this.text.startsWith(text)) this.text = this.text.slice(text.length);
       if (this.reasoning.startsWith(reasoning)) this.reasoning = this.reasoning.slice(reasoning.length);
       this.calls = [];
-    }, 150);
+    };
+    this.#timer = window.setTimeout(() => void this.committed(shown), 150);
   }
 }

@@ -84,6 +84,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """True if a thread is within the limits."""
         return self.sees(thread.id, thread.agent, thread.owner)
 
+    def lists_thread(self, thread: Thread, *, agent: str | None) -> bool:
+        """True if a list has a thread that is within the limits; the server's own is in lists that ask for its agent."""
+        return (thread.id != SERVER or agent == SERVER) and self.sees_thread(thread)
+
     def sees_owner(self, owner: str) -> bool:
         """True if the memory of an owner is within the limits: it spans agents and threads, so a limit to those hides it."""
         return self.agents is None and self.threads is None and _within(owner, self.owners)

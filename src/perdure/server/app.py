@@ -525,6 +525,8 @@ class HttpServer:
         if token is not None:
             return self._entered(scope, path, parameters, token, headers)
         file = _asset(path)
+        is_missing = file is None and "text/html" in headers.get("accept", "")  # a person's: the page says so
+        file = PAGE / "index.html" if is_missing else file
         if file is None:
             raise HttpProblem(404, "address_not_found", "the server has no page or file at this address.")
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
@@ -532,7 +534,8 @@ class HttpServer:
         caching = "no-cache" if is_index or "/assets/" not in path else "public, max-age=31536000, immutable"
         sent = {"content-security-policy": _PAGE_POLICY, "cache-control": caching, "vary": "accept-encoding"}
         if is_index:
-            return Response(_index(root_of(scope)), media_type=kind, headers=sent)
+            status = 404 if is_missing else 200
+            return Response(_index(root_of(scope)), status, media_type=kind, headers=sent)
         if "gzip" in headers.get("accept-encoding", ""):
             return Response(_compressed(file), media_type=kind, headers=sent | {"content-encoding": "gzip"})
         return FileResponse(file, media_type=kind, headers=sent)

@@ -16,6 +16,7 @@ from perdure.history.tree import Entry
 from perdure.history.verify import VerifyReport
 from perdure.memory import Found
 from perdure.model.memory import Remembered, Source
+from perdure.model.names import SERVER_THREAD
 from perdure.model.run import Cost, Usage
 from perdure.shapes.conversation import MessageShape, input_at, transcript_of
 from perdure.shapes.ledger import CostShape
@@ -192,9 +193,9 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, store: Store) -> Self:
-        """Return every agent that has a thread, a map or a definition."""
+        """Return every agent that has a thread, a map or a definition; the server's own thread has none that runs."""
         threads = Counter(thread.agent for thread in store.threads())
-        names = sorted({*store.agents(), *threads})
+        names = sorted({*store.agents(), *threads} - {SERVER_THREAD})
         found = [(name, store.definitions.find(name)) for name in names]
         return cls(
             agents=[

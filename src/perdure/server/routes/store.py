@@ -15,9 +15,11 @@ from starlette.responses import Response, StreamingResponse
 
 from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.history.verify.report import Progress
+from perdure.model.head import MAIN
 from perdure.model.memory import ItemKind
 from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
+from perdure.projections.transcript import Turn
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
 from perdure.server.problems import last_part, problem_of
@@ -26,7 +28,7 @@ from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
 from perdure.shapes.conversation import MessageShape
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
-from perdure.shapes.lookup import interrupted_calls
+from perdure.shapes.lookup import interrupted_calls, view_at
 from perdure.shapes.store import (
     AgentDetail,
     AgentPage,
@@ -51,7 +53,8 @@ _VERSIONS_SHOWN = 10
 _PROGRESS_SECONDS = 0.2  # between two reports of a check
 _MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
 _SEARCH_SECONDS = 0.5  # that one page of a search takes; other requests wait meanwhile
-_THREAD_MESSAGES_MAX = 1_000  # of one thread that a search reads, the newest ones
+_THREAD_MESSAGES_MAX = 1_000  # of each thread that a search of many reads, the newest ones
+_TURNS_AT_ONCE = 50  # that a search of one thread reads between two looks at the clock
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -136,7 +139,7 @@ class ServedAgents(msgspec.Struct, frozen=True, kw_only=True):
 @route("GET", "/v1/agents", "read")
 def list_agents(call: HttpCall) -> ServedAgents:
     """List agents by name, with their backends, versions and threads."""
-    listed = [each for each in AgentPage.of(call.store).agents if each.name != SERVER]
+    listed = AgentPage.of(call.store).agents
     return ServedAgents(
         agents=[
             ServedAgent(**msgspec.structs.asdict(each), served=call.server.can_run(each.name))
@@ -288,10 +291,11 @@ async def _sent(call: HttpCall, first: bytes | None, pieces: Iterator[bytes]) ->
 
 
 class SearchQuery(PageQuery, frozen=True, kw_only=True):
-    """Which words, in the messages of which threads."""
+    """Which words, in the newest messages of which threads, or in all messages of a `timeline` of one `thread`."""
 
     q: str
     thread: str | None = None
+    timeline: str = MAIN  # of `thread`
     owner: str | None = None
     agent: str | None = None
     limit: int = 20
@@ -307,20 +311,22 @@ class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of main timelines that have all the words, thread by thread, the newest first."""
+    """Messages that have all the words, thread by thread, the newest first; of many threads those of main."""
 
     query: str
     found: list[FoundMessage]
     scanned: int  # messages that were read for this page
-    more: bool  # whether there are threads that were not read
+    more: bool  # whether there are threads, or turns of the one thread, that were not read
 
 
 @route("GET", "/v1/search", "read")
 def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
-    """Search the newest messages of threads for words; a page reads a bounded number of them, for a bounded time."""
+    """Search the newest messages of threads for words, or all messages of one; a page reads for a bounded time."""
     words = query.q.casefold().split()
     if not words:
         raise Invalid("a search needs a word; nothing was read.", code="query_invalid")
+    if query.thread is not None:
+        return _search_timeline(call.thread(query.timeline, id=query.thread), query, words)
     found: list[FoundMessage] = []
     scanned, last, end = 0, None, time.monotonic() + _SEARCH_SECONDS
     for thread in _searched(call, query):
@@ -328,27 +334,42 @@ def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
         if is_over or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
             return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=True), last)
         last = thread.id
-        for turn in reversed(thread.turns(limit=_THREAD_MESSAGES_MAX // 4)):
-            for entry in reversed(turn.entries):
-                scanned += 1
-                text = entry.text.casefold()
-                if all(word in text for word in words) and len(found) < 2 * query.size:
-                    shape = MessageShape.of(entry)
-                    found.append(
-                        FoundMessage(
-                            thread=thread.id, timeline=thread.timeline, turn=turn.number, message=shape
-                        )
-                    )
+        turns = thread.turns(limit=_THREAD_MESSAGES_MAX // 4)
+        scanned += sum(len(turn.entries) for turn in turns)
+        found += islice(_found(thread, turns, words), 2 * query.size - len(found))
     return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=False), None)
 
 
+def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Paged[SearchPage]:
+    """Search the turns of one timeline from its end, or from the moment `after`, as far back as a page reads."""
+    found: list[FoundMessage] = []
+    scanned, before, end = 0, query.after, time.monotonic() + _SEARCH_SECONDS
+    while True:
+        turns = view_at(thread, before).turns(limit=_TURNS_AT_ONCE)
+        scanned += sum(len(turn.entries) for turn in turns)
+        found += _found(thread, turns, words)
+        before = turns[0].before if turns else None
+        is_over = time.monotonic() > end or len(found) >= query.size
+        if before is None or is_over:
+            page = SearchPage(query=query.q, found=found, scanned=scanned, more=before is not None)
+            return Paged(page, before)
+
+
+def _found(thread: Thread, turns: list[Turn], words: list[str]) -> Iterator[FoundMessage]:
+    """Yield the messages of turns that have all the words, the newest first."""
+    for turn in reversed(turns):
+        for entry in reversed(turn.entries):
+            text = entry.text.casefold()
+            if all(word in text for word in words):
+                shape = MessageShape.of(entry)
+                yield FoundMessage(
+                    thread=thread.id, timeline=thread.timeline, turn=turn.number, message=shape
+                )
+
+
 def _searched(call: HttpCall, query: SearchQuery) -> Iterator[Thread]:
-    if query.thread is not None:
-        yield call.thread(id=query.thread)
-        return
     for thread in call.store.threads(owner=query.owner, agent=query.agent, after=query.after):
-        with suppress(NotFound):
-            call.check_seen(thread)
+        if call.access.lists_thread(thread, agent=query.agent):
             yield thread
 
 
@@ -367,7 +388,7 @@ def show_costs(call: HttpCall, query: CostsQuery) -> CostPage:
 
 
 def _visible(call: HttpCall) -> Iterator[Thread]:
-    return (each for each in call.store.threads() if each.id != SERVER and call.access.sees_thread(each))
+    return (each for each in call.store.threads() if call.access.lists_thread(each, agent=None))
 
 
 def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cost, Usage]]:

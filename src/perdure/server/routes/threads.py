@@ -77,6 +77,7 @@ _DAY = 86_400 * 1_000_000  # µs
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state.
 
+    The server's own thread is listed only where `agent` names it.
     `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
     and the age is the time since the newest commit of main.  These three read the histories of threads: a page that
     takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
@@ -200,7 +201,8 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     kept: list[Thread] = []
     last, until = None, time.monotonic() + _LIST_SECONDS
     listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
-    for number, thread in enumerate(each for each in listed if call.access.sees_thread(each)):
+    visible = (each for each in listed if call.access.lists_thread(each, agent=query.agent))
+    for number, thread in enumerate(visible):
         if number == _SCANNED_MAX or (number and time.monotonic() > until):
             return kept, last
         if query.fits(thread):

@@ -15,7 +15,7 @@ from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import ago, count
 from perdure.cli.output.screen import Column, Screen
-from perdure.model.names import near
+from perdure.model.names import SERVER_THREAD, near
 from perdure.shapes.text import now
 from perdure.shapes.threads import ThreadPage, ThreadShape
 
@@ -72,9 +72,16 @@ def ls(
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Threads:
-    """List threads by id"""
+    """List threads by id
+
+    The thread with the keys and the records of `perdure serve` is listed with `--agent perdure.server`.
+    """
     with reading(everywhere) as store:
-        wanted = store.threads(owner=owner, agent=agent)
+        wanted = (
+            each
+            for each in store.threads(owner=owner, agent=agent)
+            if each.id != SERVER_THREAD or agent == SERVER_THREAD
+        )
         found, more = cut_off(list(islice(wanted, limit + 1 if limit else None)), limit)
         close = [] if found else [*_near(agent, agent_names(store)), *_near(owner, owner_names(store))]
         return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more, near=close)

@@ -3,6 +3,22 @@ export type Taken = (key: string, event: KeyboardEvent) => boolean;
 
 const takers: Taken[] = [];
 
+/** Whether keys of one character do something: who speaks to a computer types such keys by accident. */
+class Keys {
+  #areOn = $state(localStorage.getItem('keys') !== 'off');
+
+  get areOn(): boolean {
+    return this.#areOn;
+  }
+
+  set areOn(are: boolean) {
+    this.#areOn = are;
+    localStorage.setItem('keys', are ? 'on' : 'off');
+  }
+}
+
+export const keys = new Keys();
+
 export function takeKeys(take: Taken): () => void {
   takers.unshift(take);
   return () => {
@@ -22,6 +38,7 @@ export function startKeys(): void {
       if (event.key === 'Escape') (event.target as HTMLElement).blur();
       return;
     }
+    if (!keys.areOn && event.key.length === 1) return;
     const key = prefix + event.key;
     prefix = '';
     for (const take of [...takers]) {
