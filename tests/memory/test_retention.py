@@ -161,6 +161,28 @@ def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
         store.memory("ann").erase("never")
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "is_named"),
+    [
+        ("tea", "Two steaks, please.", False),
+        ("tea", "Two teas, please.", False),
+        ("tea", "Two:\ntea, please.", True),
+        ("tea", "Two:\x07tea", True),
+        ("tea", "请给我tea吧", True),
+        ("喜欢茶", "A喜欢茶和B", True),
+        ("(tea)", "iced(tea)s", True),
+        ('a "b"', 'see a "b".', True),
+    ],
+)
+def test_erasing_finds_whole_words(store: Store, text: str, said: str, is_named: bool) -> None:
+    """A part of another word is none of the item's words; a script without spaces has no such parts."""
+    agent = Agent("a", backend=testing.Script(testing.say("ok")))
+    store.thread("t", agent=agent, owner="ann").run(said)
+    store.memory("ann").add(text, id="goes")
+
+    assert store.memory("ann").erase("goes").threads == (("t",) if is_named else ())
+
+
 def files_with(directory: Path, word: bytes) -> list[Path]:
     """The files that have a word in plain."""
     return [each for each in directory.rglob("*") if each.is_file() and word in each.read_bytes()]
