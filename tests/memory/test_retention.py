@@ -161,6 +161,25 @@ def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
         store.memory("ann").erase("never")
 
 
+def test_an_item_is_erased_that_a_machine_with_a_faster_clock_wrote(tmp_path: Path, clock: list[int]) -> None:
+    """Its states are later than the time here; forgetting, the control, leaves the words."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory = store.memory("ann")
+        memory.add("likes zeppelins", id="goes")
+        memory.add("likes lakes", id="stays")
+        clock[0] -= 5_000_000
+        memory.forget("goes")
+        control = files_with(tmp_path, b"zeppelin")
+
+        erased = memory.erase("goes")
+
+        assert erased.count > 0
+        assert files_with(tmp_path, b"zeppelin") == []
+        assert [item.text for item in memory.items()] == ["likes lakes"]
+        assert store.verify().ok
+    assert control
+
+
 @pytest.mark.parametrize(
     ("text", "said", "is_named"),
     [

@@ -49,6 +49,9 @@ from perdure.store.plumbing.run_fence import UNSETTLED
 
 __all__ = ["Erasure", "carry_out", "ended_work", "erase", "open_lines", "plan"]
 
+# A time after every commit: the clock of another machine that wrote to a memory may be ahead of ours.
+_AFTER_ALL = 1 << 62
+
 
 def open_lines(space: Space) -> Mapping[str, str]:
     """Return the timelines of a thread on which work is open, each with what it is."""
@@ -153,7 +156,7 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     policy = RetentionPolicy(
         undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
     )
-    done = carry_out(engine, plan(engine, policy, space.clock() + 1), ids=space.ids, cache=space.cache)
+    done = carry_out(engine, plan(engine, policy, _AFTER_ALL), ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(
         head=head,
