@@ -200,6 +200,35 @@ def test_what_cannot_be_remembered_is_refused(store: Store, options: dict[str, A
     assert memory.head.commit is None
 
 
+@pytest.mark.parametrize("id", [None, "mine"])
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"text": " "}, "item_empty"),
+        ({"text": "x" * TEXT_BYTES_MAX}, "item_too_large"),
+        ({"text": "x", "kind": "vague"}, "choice_invalid"),
+        ({"text": "x", "scope": "a/b"}, "scope_invalid"),
+    ],
+)
+def test_a_call_is_refused_the_same(store: Store, options: dict[str, Any], code: str, id: str | None) -> None:
+    """With an id of its own and without one; nothing is remembered."""
+    refused: list[str] = []
+
+    @perdure.tool(effect="local_write")
+    def note(call: Call) -> str:
+        try:
+            return call.memory.add(**options, id=id)
+        except Invalid as error:
+            refused.append(error.code)
+            return "refused"
+
+    script = Script(use("note"), say("Noted."))
+    store.thread("t", agent=Agent("a", backend=script, tools=[note]), owner="ann").run("Note it.")
+
+    assert refused == [code]
+    assert store.memory("ann").head.commit is None
+
+
 def test_an_op_id_needs_an_id_beside_it(store: Store) -> None:
     """Without one a repeated write would remember a second item."""
     memory = store.memory("ann")

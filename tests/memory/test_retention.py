@@ -161,6 +161,47 @@ def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
         store.memory("ann").erase("never")
 
 
+def test_an_item_is_erased_that_a_machine_with_a_faster_clock_wrote(tmp_path: Path, clock: list[int]) -> None:
+    """Its states are later than the time here; forgetting, the control, leaves the words."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory = store.memory("ann")
+        memory.add("likes zeppelins", id="goes")
+        memory.add("likes lakes", id="stays")
+        clock[0] -= 5_000_000
+        memory.forget("goes")
+        control = files_with(tmp_path, b"zeppelin")
+
+        erased = memory.erase("goes")
+
+        assert erased.count > 0
+        assert files_with(tmp_path, b"zeppelin") == []
+        assert [item.text for item in memory.items()] == ["likes lakes"]
+        assert store.verify().ok
+    assert control
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "is_named"),
+    [
+        ("tea", "Two steaks, please.", False),
+        ("tea", "Two teas, please.", False),
+        ("tea", "Two:\ntea, please.", True),
+        ("tea", "Two:\x07tea", True),
+        ("tea", "请给我tea吧", True),
+        ("喜欢茶", "A喜欢茶和B", True),
+        ("(tea)", "iced(tea)s", True),
+        ('a "b"', 'see a "b".', True),
+    ],
+)
+def test_erasing_finds_whole_words(store: Store, text: str, said: str, is_named: bool) -> None:
+    """A part of another word is none of the item's words; a script without spaces has no such parts."""
+    agent = Agent("a", backend=testing.Script(testing.say("ok")))
+    store.thread("t", agent=agent, owner="ann").run(said)
+    store.memory("ann").add(text, id="goes")
+
+    assert store.memory("ann").erase("goes").threads == (("t",) if is_named else ())
+
+
 def files_with(directory: Path, word: bytes) -> list[Path]:
     """The files that have a word in plain."""
     return [each for each in directory.rglob("*") if each.is_file() and word in each.read_bytes()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Stop
+from perdure.errors import Corrupt
 from perdure.model.run import Usage
 from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
@@ -284,6 +287,24 @@ def test_a_search_of_one_timeline_goes_back_to_its_first_turn(
 
     said = [[hit["message"]["text"] for hit in page["found"]] for page in pages]
     assert said == [["tile elsewhere", "tile 2"], ["tile 1", "tile 0"], []]
+
+
+@pytest.mark.parametrize("of", ["", "&thread=notes"])
+def test_a_search_passes_over_a_damaged_message(tmp_path: Path, of: str) -> None:
+    """The others are found; control: the damaged one is read as `Corrupt` by a program."""
+    with perdure.open(tmp_path / "perdure.db") as store:
+        for text in ("tile one", "tile two", "tile three"):
+            with store.thread("notes", agent="a").change("said") as change:
+                change.say("user", text)
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as file, file:
+        file.execute("UPDATE log SET bodies = replace(bodies, 'two', 'owt')")
+
+    with perdure.open(tmp_path / "perdure.db") as store, serving(store) as client:
+        found = client.get(f"/v1/search?q=tile{of}").json["found"]
+        with pytest.raises(Corrupt):
+            store.thread("notes").turns()
+
+    assert [each["message"]["text"] for each in found] == ["tile three", "tile one"]
 
 
 @pytest.mark.parametrize(("limit", "nodes"), [(0, 8), (1, 2), (3, 3), (4, 4), (100, 8)])

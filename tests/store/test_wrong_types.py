@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -65,6 +66,17 @@ def test_a_name_that_there_is_not_is_answered_with_the_one_that_is_meant(
         wrong()
 
     assert meant in str(raised.value)
+
+
+def test_the_options_of_an_agent_are_in_its_signature() -> None:
+    """`help(Agent)` and editors show them; a class of the program's own may take others."""
+
+    class Mine(Agent):
+        def __init__(self, name: str, *, model: str) -> None:
+            super().__init__(name, instructions=model)
+
+    assert {"name", "backend", "tools"} <= set(inspect.signature(Agent).parameters)
+    assert Mine("a", model="m").instructions == "m"
 
 
 def open_thread() -> Any:

@@ -99,6 +99,21 @@ def test_an_id_as_listings_show_it_names_its_thread(made: Shell, words: str) -> 
     assert ended.code == 0, ended
 
 
+@pytest.mark.parametrize(
+    "words", ["runs show {run}", "runs cancel {run}", "calls show {call}", "approvals approve {call}"]
+)
+def test_a_thread_that_is_named_is_not_replaced_by_the_one_of_the_id(made: Shell, words: str) -> None:
+    """A person who mistypes a thread may mean another one than the id does: nothing is done."""
+    (run,) = made.ok("runs", "--json").json["runs"]
+    (asked,) = made.ok("approvals", "--json").json["approvals"]
+    noun, verb, id = words.format(run=run["id"], call=asked["call"]).split()
+
+    ended = made(noun, verb, "nowhere", id)
+
+    assert ended.code == 3
+    assert [each["call"] for each in made.ok("approvals", "--json").json["approvals"]] == [asked["call"]]
+
+
 def test_an_id_in_two_threads_is_refused_with_both(empty: Shell) -> None:
     """A part that fits runs of two threads decides nothing: the error names each with its thread."""
     alike = (f"{number:08x}-0000-7000-8000-00000000beef" for number in count())

@@ -481,6 +481,18 @@ def test_a_damaged_input_is_told_in_its_place(shell: Shell, words: tuple[str, ..
     assert "damaged: its stored bytes are" in shell.ok(*words).out
 
 
+@pytest.mark.parametrize(
+    ("words", "code"), [(("costs", "--by", "turn"), 0), (("threads", "show", "notes", "--at", "turn9"), 3)]
+)
+def test_a_damaged_message_is_no_error_where_its_words_are_not_needed(
+    shell: Shell, words: tuple[str, ...], code: int
+) -> None:
+    """Costs are counted without it, and an unknown name is not found, with names that are close."""
+    damage(shell.store)
+
+    assert shell(*words).code == code
+
+
 def test_a_program_can_read_past_a_damaged_message(shell: Shell) -> None:
     """By default it raises; past it, the entry says so, and its message raises."""
     damage(shell.store)

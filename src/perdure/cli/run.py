@@ -91,7 +91,10 @@ def _parsed(app: App, words: Sequence[str]) -> tuple[Callable[..., object], insp
             does, bound, _ = app.parse_args(with_thread, print_error=False, exit_on_error=False)
         except CycloptsError:
             bound = does = None
-        if bound is None or does is None or (found := _with_its_thread(words, bound.arguments)) is None:
+        if bound is None or does is None:
+            raise
+        found = _with_its_thread(words, {**bound.arguments, "thread": None})
+        if found is None:
             raise
         bound.arguments.update(found)
         return does, bound

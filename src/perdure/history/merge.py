@@ -40,7 +40,7 @@ from perdure.history.ancestry import Point
 from perdure.history.changes import patch_builder, values
 from perdure.history.changes.values import StoredValue
 from perdure.history.space import Space
-from perdure.history.tree import Entry, Meeting, Tree, diff, merge3
+from perdure.history.tree import Entry, EntrySource, Meeting, Tree, diff, merge3
 from perdure.history.writer import Proposal
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
@@ -113,9 +113,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.puts) + len(self.deletes)
 
 
-def resolve(
-    base: Tree, ours: Tree | Draft, theirs: Tree, rules: Mapping[str, Rule], read: Read
-) -> Resolution:
+def resolve(base: Tree, ours: EntrySource, theirs: Tree, rules: Mapping[str, Rule], read: Read) -> Resolution:
     """Return how to take what `theirs` changed since `base` into `ours`."""
     meetings = (meeting for meeting in merge3(base, ours, theirs) if not reserved(meeting.path))
     return collected(decide(meeting, rules, read) for meeting in meetings)
@@ -218,7 +216,7 @@ def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> t
 
 
 def resolve_criss_cross(
-    bases: Sequence[Shared], ours: Tree | Draft, theirs: Tree, rules: Mapping[str, Rule], read: Read
+    bases: Sequence[Shared], ours: EntrySource, theirs: Tree, rules: Mapping[str, Rule], read: Read
 ) -> Resolution:
     """Return how to take what `theirs` changed into `ours`, seen from every one of `bases`."""
     paths = _paths(bases, theirs, rules)

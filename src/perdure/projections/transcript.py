@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from perdure.errors import Corrupt, Forgotten
-from perdure.model.call import UNCLEAR
+from perdure.model.call import CallCounts
 from perdure.model.commit import Changeset, Commit, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import (
@@ -271,7 +271,7 @@ def turn(
     spoken = tuple(said)
     ends = [event for _, _, each in steps for event in each.events if isinstance(event, RunFinished)]
     ended = ends[-1] if ends else None
-    settled = settled_in(changeset for _, _, changeset in steps)
+    counts = CallCounts.of(settled_in(changeset for _, _, changeset in steps))
     return Turn(
         number=number,
         position=position,
@@ -291,8 +291,8 @@ def turn(
         handed=next(
             (each for _, _, one in steps for each in one.events if isinstance(each, AgentHandedOff)), None
         ),
-        failed_calls=tuple([call for call, state in settled.items() if state == "failed"]),
-        unclear_calls=tuple([call for call, state in settled.items() if state in UNCLEAR]),
+        failed_calls=counts.failed_calls,
+        unclear_calls=counts.unclear_calls,
     )
 
 
@@ -331,7 +331,4 @@ def settled_in(changesets: Iterable[Changeset]) -> dict[str, str]:
 
 def unclear_in(changeset: Changeset) -> tuple[str, ...]:
     """Return the calls that ended in a commit with an unknown outcome."""
-    events = changeset.events
-    return tuple(
-        [each.call for each in events if isinstance(each, ToolCallCompleted) and each.status in UNCLEAR]
-    )
+    return CallCounts.of(settled_in((changeset,))).unclear_calls

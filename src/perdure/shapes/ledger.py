@@ -15,7 +15,7 @@ from perdure.errors import Conflict, NotFound
 from perdure.model.message import view
 from perdure.model.run import Cost, Usage
 from perdure.runtime.events import Happened
-from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses
+from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses, transcript_of
 from perdure.shapes.text import in_json, now, stamp
 
 if TYPE_CHECKING:  # a list of runs does not load what runs an agent
@@ -306,7 +306,7 @@ def _said(thread: Thread, record: RunRecord) -> Sequence[TranscriptEntry]:
         seen = thread.on(record.timeline).at(record.id)
     except NotFound:
         return ()
-    return [entry for entry in seen.transcript(limit=_MESSAGES_SCANNED) if entry.run == record.id]
+    return [entry for entry in transcript_of(seen, limit=_MESSAGES_SCANNED) if entry.run == record.id]
 
 
 class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):

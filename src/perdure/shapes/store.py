@@ -193,7 +193,7 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, store: Store) -> Self:
-        """Return every agent that has a thread, a map or a definition; the server's own thread has none that runs."""
+        """Return every agent that has a thread, a map or a definition; the server's own thread has no agent that runs."""
         threads = Counter(thread.agent for thread in store.threads())
         names = sorted({*store.agents(), *threads} - {SERVER_THREAD})
         found = [(name, store.definitions.find(name)) for name in names]

@@ -118,7 +118,8 @@ def copy_to(
 ) -> CopyReport:
     """Copy into the store at `target`, which is made if it is not there, as `copy` does.
 
-    No store is made if both are the same, if the source has no such thread, or if it is damaged.
+    No store is made if both are the same, if the source has no such thread, or, where the target is a file, if the
+    source is damaged.  A server has the tables of an empty store then: only they can say whether a copy has begun.
     """
     if registry.place_of(address) == registry.place_of(target):
         raise onto_itself(address)

@@ -13,6 +13,7 @@ from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Column, Screen
 from perdure.model.run import Cost, Usage
+from perdure.shapes.conversation import turns_of
 from perdure.shapes.store import CostPage
 from perdure.shapes.text import stamp
 from perdure.store.store import Store
@@ -96,7 +97,7 @@ def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | 
     """Yield what each run, or each turn of the main timelines, cost, with the name that it is counted under."""
     for each in store.threads() if thread is None else (store.thread(thread),):
         if kind == "turn":
-            for turn in each.turns():
+            for turn in turns_of(each, limit=None):
                 of = f"turn {turn.number}" if thread is not None else f"{each.id}, turn {turn.number}"
                 yield of, turn.cost, turn.usage
             continue

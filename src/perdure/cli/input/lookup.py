@@ -144,13 +144,13 @@ _WITH_ONE_WORD = ("runs show", "runs resume", "runs cancel", "approvals show")
 def with_its_thread(command: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the arguments of a command with the thread of its run or call, where the id was given without one.
 
-    The id is then the only word, in the place of the thread, or it is the call after a thread that was made up.  None
-    if it is no id of a run or call.  Raises `Invalid` if several threads have it.
+    The thread is then None, or the id is the only word and in its place.  A thread that was named beside the id is
+    never replaced.  None if it is no id of a run or call.  Raises `Invalid` if several threads have it.
     """
     kind = "run" if command.startswith("runs ") else "call"
-    id = arguments.get(kind)
-    if id is None and command in _WITH_ONE_WORD:
-        id = arguments.get("thread")
+    word, id = arguments.get("thread"), arguments.get(kind)
+    if word is not None:
+        id = word if id is None and command in _WITH_ONE_WORD else None
     if id is None:
         return None
     with reading(arguments.get("everywhere", EVERYWHERE)) as store:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model.names import COMPARED_MAX, did_you_mean, near
+from perdure.shapes.conversation import transcript_of
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -71,6 +72,6 @@ def moment_names(thread: Thread, name: str) -> Iterator[str]:
     yield from (hold.head.timeline for hold in islice(thread.timelines(), COMPARED_MAX // 2))
     number = "".join(filter(str.isdigit, name))[-6:]
     yield from ("HEAD", f"HEAD~{number or 1}", f"turn:{number or 1}", f"version:{number or 1}")
-    yield from (entry.id for entry in thread.transcript(limit=_LAST))
+    yield from (entry.id for entry in transcript_of(thread, limit=_LAST))
     yield from (record.id for record in thread.runs(limit=_LAST))
     yield from (given for entry in thread.log(limit=_LAST) for given in entry.names)

@@ -206,8 +206,9 @@ def plan(
 ) -> RetentionPlan:
     """Return what `policy` would remove at the time `now` (µs since 1970, UTC).  Nothing is changed.
 
-    `among` are the spaces to look at; None: all.  `open_lines` names the timelines that stay because of open work, `ended_work` what ended runs still need;
-    `perdure.store.upkeep.retention` knows both, and also plans what becomes of whole threads.
+    `among` are the spaces to look at; None: all.  `open_lines` names the timelines that stay because of open work,
+    `ended_work` what ended runs still need; `perdure.store.upkeep.retention` knows both, and also plans what becomes
+    of whole threads.
     """
     elsewhere = ForeignReads(engine, policy, now, open_lines, ended_work)
     names = (name for name in spaces(engine) if among is None or name in among)

@@ -12,7 +12,7 @@ prefix is ordered; comparing two maps costs what differs; hostile keys cannot un
 
 from __future__ import annotations
 
-from perdure.history.tree.compare import Meeting, PathChange, diff, merge3
+from perdure.history.tree.compare import EntrySource, Meeting, PathChange, diff, merge3
 from perdure.history.tree.encoding import Entry
 from perdure.history.tree.map import MapDraft, Tree, build
 from perdure.history.tree.read import EMPTY, NodeCache, Nodes
@@ -24,6 +24,7 @@ __all__ = [
     "PathChange",
     "MapDraft",
     "Entry",
+    "EntrySource",
     "NodeFault",
     "Meeting",
     "Nodes",

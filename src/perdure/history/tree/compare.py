@@ -23,7 +23,7 @@ from perdure.history.tree.encoding import Entry, Leaf, Node, make_entry, path_of
 from perdure.history.tree.map import Tree
 from perdure.history.tree.read import Reader
 
-__all__ = ["PathChange", "diff", "Meeting", "merge3"]
+__all__ = ["PathChange", "diff", "EntrySource", "Meeting", "merge3"]
 
 
 class PathChange(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 class EntrySource(Protocol):
-    """What a merge asks of our side."""
+    """A map as a merge reads it, stored or only decided."""
 
     def get_many(self, paths: Iterable[str], /) -> Mapping[str, Entry]:
         """Return the entries at those of `paths` that have one."""

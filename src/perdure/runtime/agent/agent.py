@@ -14,8 +14,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -285,14 +285,6 @@ class Agent:
     chain_writes: bool = False  # each write of a tool is a commit of its own, not one commit a round
     limits: RunLimits | None = None  # what all workers of a store may do together; None: no limit
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Make one; raise `TypeError` for an option that there is not, with the one that may be meant."""
-        known = [each.name for each in fields(cls)]
-        wrong = next((option for option in given if option not in known), None)
-        if cls is Agent and wrong is not None:  # a class of the program's own may take other options
-            raise TypeError(names.no_such_name("Agent", wrong, known, _USUAL_OPTIONS, what="option"))
-        return super().__new__(cls)
-
     def __repr__(self) -> str:
         """Say what it is called, which backend it has and which tools, in one line."""
         from perdure.providers.profile import name_of
@@ -362,6 +354,23 @@ class Agent:
     def run_scoped_paths(self) -> tuple[str, ...]:
         """The paths, with everything below them, that are cleared when the next run begins."""
         return (RUN_STATE, *(each.prefix for each in self.declared if each.scope == "run"))
+
+
+def _naming_options(init: Callable[..., None]) -> Callable[..., None]:
+    """Return `init` with another `TypeError` for an option that there is not: it names the one that may be meant."""
+    known = tuple(each.name for each in fields(Agent))
+
+    @wraps(init)  # so that tools show the signature of `init`
+    def checked_init(self: Agent, *args: Any, **options: Any) -> None:
+        wrong = next((option for option in options if option not in known), None)
+        if wrong is not None:
+            raise TypeError(names.no_such_name("Agent", wrong, known, _USUAL_OPTIONS, what="option"))
+        init(self, *args, **options)
+
+    return checked_init
+
+
+Agent.__init__ = _naming_options(Agent.__init__)
 
 
 def is_hooked(agent: Agent, phase: Phase) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -49,7 +50,7 @@ from perdure.runtime.tools.waiting import moment
 __all__ = ["CallExecutor"]
 
 _log = logging.getLogger("perdure.calls")
-_OWN = str(Path(__file__).parents[2])  # the folder of this package, whose frames say nothing about a tool
+_OWN = f"{Path(__file__).parents[2]}{os.sep}"  # the folder of this package, whose frames say nothing about a tool
 
 _STARTABLE: frozenset[CallState] = frozenset({"requested", "approved"})
 

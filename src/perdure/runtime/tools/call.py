@@ -382,13 +382,14 @@ class CallMemory:
                 advice="Name the source, for instance the user.",
             )
         now = memory.space.clock()
-        item = MemoryItem(
+        wanted = MemoryItem(
             text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
         )
-        visibility = Visibility(memory, None, self._line)
-        item_id = visibility.id_for(check_item(item), self._written) if id is None else check_item_id(id)
-        self._write(MemoryChange(id=item_id, item=item))
-        return item_id
+        item = check_item(wanted)
+        if id is None:
+            id = Visibility(memory, None, self._line).id_for(item, self._written)
+        self._write(MemoryChange(id=check_item_id(id), item=item))
+        return id
 
     def search(
         self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None

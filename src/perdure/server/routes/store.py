@@ -26,7 +26,7 @@ from perdure.server.problems import last_part, problem_of
 from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
-from perdure.shapes.conversation import MessageShape
+from perdure.shapes.conversation import MessageShape, turns_of
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
 from perdure.shapes.lookup import interrupted_calls, view_at
 from perdure.shapes.store import (
@@ -334,7 +334,7 @@ def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
         if is_over or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
             return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=True), last)
         last = thread.id
-        turns = thread.turns(limit=_THREAD_MESSAGES_MAX // 4)
+        turns = turns_of(thread, limit=_THREAD_MESSAGES_MAX // 4)
         scanned += sum(len(turn.entries) for turn in turns)
         found += islice(_found(thread, turns, words), 2 * query.size - len(found))
     return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=False), None)
@@ -345,7 +345,7 @@ def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Pa
     found: list[FoundMessage] = []
     scanned, before, end = 0, query.after, time.monotonic() + _SEARCH_SECONDS
     while True:
-        turns = view_at(thread, before).turns(limit=_TURNS_AT_ONCE)
+        turns = turns_of(view_at(thread, before), limit=_TURNS_AT_ONCE)
         scanned += sum(len(turn.entries) for turn in turns)
         found += _found(thread, turns, words)
         before = turns[0].before if turns else None

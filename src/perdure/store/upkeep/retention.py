@@ -49,6 +49,9 @@ from perdure.store.plumbing.run_fence import UNSETTLED
 
 __all__ = ["Erasure", "carry_out", "ended_work", "erase", "open_lines", "plan"]
 
+# A time after every commit: the clock of another machine that wrote to a memory may be ahead of ours.
+_AFTER_ALL = 1 << 62
+
 
 def open_lines(space: Space) -> Mapping[str, str]:
     """Return the timelines of a thread on which work is open, each with what it is."""
@@ -153,7 +156,7 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     policy = RetentionPolicy(
         undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
     )
-    done = carry_out(engine, plan(engine, policy, space.clock() + 1), ids=space.ids, cache=space.cache)
+    done = carry_out(engine, plan(engine, policy, _AFTER_ALL), ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(
         head=head,
@@ -183,12 +186,23 @@ def _past_of(space: Space, id: str) -> tuple[set[str], bool]:
 def _holding(engine: Engine, owner: str, id: str, texts: set[str]) -> Iterator[str]:
     """Yield the threads of an owner in which one of these texts is, or a reference to the item that a model was shown."""
     reference = re.escape(f"/{quote(owner, safe='')}/{id}@".encode())
-    words = [re.escape(canonical.encode(text)[1:-1]) for text in sorted(texts)]
-    pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *words]))
+    pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *map(_as_words, sorted(texts))]))
     for thread, record in _threads(engine, RetentionPolicy(owners=(owner,))):
         facts = (fact for page in stored_objects.pages(engine, record.space) for fact in page)
         if any(fact.object is not None and pattern.search(fact.object.body) for fact in facts):
             yield thread
+
+
+def _as_words(text: str) -> bytes:
+    """Return a pattern of a text in JSON that finds it as whole words: "tea" is not in "steak".
+
+    A letter of an escape, such as that of a new line, is no letter of a word.  Only ASCII has such borders: other
+    scripts may write words without a space between them.
+    """
+    body = canonical.encode(text)[1:-1]
+    begin = rb"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))" if re.match(rb"\w", body) else b""
+    end = rb"(?!\w)" if re.search(rb"\w\Z", body) else b""
+    return begin + re.escape(body) + end
 
 
 def _threads(engine: Engine, policy: RetentionPolicy) -> Iterator[tuple[str, directory.Record]]:

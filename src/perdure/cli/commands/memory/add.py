@@ -62,7 +62,7 @@ def add(
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner
 
-    Without --id nothing is added if there is an item of the same text, kind, scope and author, and neither ends.
+    Without --id nothing is added if there is an item of the same text, kind, scope and trust, and neither expires.
     """
     expires = None if keep is None else duration(keep)
     with writing(everywhere) as store:

@@ -99,7 +99,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
 
     def _show_next(self, screen: Screen) -> None:
-        """Print the commands that go on with runs that wait for no person: decided or interrupted ones."""
+        """Print the commands that resume decided or interrupted runs, and the one that shows a call to decide."""
         ready = [each for each in self.runs if (each.decided or each.interrupted) and not each.set_aside]
         if ready:
             first = ready[0]

@@ -203,9 +203,10 @@ def bisect(
 ) -> Turned:
     """Find the first commit at which a condition on a value became true
 
-    Give one condition on the value at one path, or at one --place inside its document. It must be false at the old end and true at the new end; a timeline
-    of n commits takes about log2(n) tests. Where the value has changed again since, name a commit at which it was
-    still so with --bad: `perdure state log` shows every value that the path has had.
+    Give one condition on the value at one path, or at one --place inside its document. It must be false at the old
+    end and true at the new end; a timeline of n commits takes about log2(n) tests. Where the value has changed again
+    since, name a commit at which it was still so with --bad: `perdure state log` shows every value that the path has
+    had.
     """
     words, asked = question.words, question.asked_of()
     with reading(everywhere) as store:

@@ -426,7 +426,7 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
     if missing or not found:
         newest = source.log(limit=1)
         raise NotFound(
-            f"'{source.timeline}' of '{source.id}' has no more turns than {newest[0].turn if newest else 0}, not all of {turns}; "
+            f"'{source.timeline}' of '{source.id}' has {count(newest[0].turn if newest else 0, 'turn')}, not all of {turns}; "
             "nothing was picked.",
             code="turn_range_not_found",
             advice=f"See `perdure threads turns {source.id}`.",
