@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -318,7 +319,7 @@ def test_completion_is_installed_where_the_shell_looks(
     """`--install-completion` writes a script that knows nouns, verbs and options, and asks for ids of the store."""
     monkeypatch.setenv("HOME", str(tmp_path))
     script, program = tmp_path / "completion.bash", tmp_path / "perdure"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m perdure "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m perdure "$@"\n')
     program.chmod(0o700)
 
     made.ok("--install-completion", "--shell", "bash", "--output", str(script))
