@@ -84,7 +84,7 @@ async def frames(
     happenings: AsyncIterator[Happening],
     ended: Callable[[Any], Awaitable[object]] | None = None,
     *,
-    place: str = "",
+    place: str,
 ) -> AsyncIterator[bytes]:
     """Yield the events of a stream as server-sent events; an error is the last, and does not tell the store's `place`."""
     try:
@@ -251,7 +251,8 @@ def events(stream: AsyncIterator[Happening]) -> EventStream:
     What keeps it from beginning, such as a text that is no cursor or other words under a known id, is answered with a
     problem document and its status; later errors are the last event.
     """
-    return EventStream(frames(stream), begin=stream.begin if isinstance(stream, EventIterator) else None)
+    shown = frames(stream, place="")  # the application's store is not known here
+    return EventStream(shown, begin=stream.begin if isinstance(stream, EventIterator) else None)
 
 
 class Subscriber:
