@@ -278,9 +278,12 @@ class Watching:
         """Yield the remaining events once the run is over."""
         if self.watcher is not None:
             yield from self.news(0)
+        is_told = False
         if self.error is None:  # else only commits that the run confirmed are yielded
-            yield from self.follower.read()
-        if self.watcher is None and self.result is not None and self.result.text:  # it was said before
+            for event in self.follower.read():
+                is_told = True
+                yield event
+        if self.watcher is None and not is_told and self.result is not None and self.result.text:  # said before
             yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
 
     def end(self) -> RunEnded:

@@ -144,6 +144,32 @@ def test_a_stream_of_an_input_given_before_ends_with_its_result(store: Store) ->
     assert end.result == first
 
 
+def test_a_stream_that_joins_a_run_has_its_words_once(store: Store) -> None:
+    """They come as the message that is committed meanwhile, so they do not come again as words that were said before."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    @perdure.tool(effect="read_only")
+    def look() -> str:
+        """Look, as long as it takes."""
+        asked.set()
+        assert may_answer.wait(60)
+        return "seen"
+
+    thread = thread_of(store, use("look"), say("Done."), tools=(look,))
+    first = threading.Thread(target=thread.run, args=("go",), kwargs={"id": "m1"})
+    first.start()
+    assert asked.wait(60)
+    joined = iter(thread_of(store, say("Never."), tools=(look,)).stream("go", id="m1"))
+    threading.Timer(0.2, may_answer.set).start()
+    events = list(joined)
+    first.join()
+
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].result.text == "Done."
+    assert "message.appended" in kinds(events)
+    assert "text.so_far" not in kinds(events)
+
+
 def test_a_follower_that_waits_sees_one_run_after_another(store: Store) -> None:
     """Between them it stays; each event comes once."""
     thread = thread_of(store, say("One."))
