@@ -41,6 +41,16 @@ def test_a_value_that_changed_and_changed_back_is_blamed_on_who_wrote_it_last() 
     assert blamed(hand, "/a").commit == wanted
 
 
+def test_a_write_of_the_same_value_is_passed_over() -> None:
+    """Agents write whole documents again and again; the log of a turn does not list such a write either."""
+    hand = Hand()
+    wanted = hand.write({"/a": [1, 2]})
+    hand.write({"/a": [1, 2]})
+    hand.write({"/a": [1, 2], "/b": 1})
+
+    assert blamed(hand, "/a").commit == wanted
+
+
 def test_an_edit_and_a_replacement_write_too() -> None:
     """Document ops name the path they change."""
     hand = Hand()

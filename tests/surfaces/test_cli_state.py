@@ -184,6 +184,20 @@ def test_the_log_of_a_path_has_every_value_it_held(shell: Shell) -> None:
     assert shell("state", "log", "shopping", "/never").code == 3
 
 
+def test_the_log_of_a_path_has_no_write_that_changed_nothing(shell: Shell) -> None:
+    """The same value written again is no other value."""
+    for value in ("1", "2", "2", "2"):
+        shell.ok("state", "put", "shopping", "/again.json", value)
+
+    versions = shell.ok("state", "log", "shopping", "/again.json", "--json").json["versions"]
+
+    assert [each["preview"] for each in versions] == ["2", "1"]
+    assert (
+        shell.ok("state", "blame", "shopping", "/again.json", "--json").json["commit"]
+        == versions[0]["commit"]
+    )
+
+
 def test_the_log_of_a_path_reaches_over_many_commits(shell: Shell) -> None:
     """It is read in pages, to the first commit."""
     script = "import perdure\nt = perdure.open('perdure.db').thread('shopping')\n"

@@ -17,6 +17,7 @@ the commits where it is true and was false just before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -164,7 +165,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
 def blame(space: Space, at: Digest | None, path: str, place: Place = ()) -> Blame:
     """Return the commit that wrote the value of `path` at a commit; raises `NotFound` if it has none.
 
-    With a `place` it is the commit that last changed what is there in the document.  Raises `Forgotten` if a policy
+    A commit that writes the value that is there already is passed over.  With a `place` it is the commit that last changed what is there in the document.  Raises `Forgotten` if a policy
     removed the document that it is compared with.
     """
     entry = reader.entry_at(space, at, path)
@@ -242,9 +243,11 @@ def _writes(op: Op, path: str) -> bool:
 
 
 def _origin(space: Space, step: Step, entry: Entry) -> Digest | None:
-    """Return the merged line that `step` took the value from; None if it was written by `step` itself."""
-    merged = step.commit.parents[1:]
-    return next((line for line in merged if space.tree_at(line).get(entry.path) == entry), None)
+    """Return the line that had the value before `step` wrote it again or merged it; None: none had, or it is forgotten."""
+    with suppress(Forgotten):
+        had = (line for line in step.commit.parents if space.tree_at(line).get(entry.path) == entry)
+        return next(had, None)
+    return None
 
 
 def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:

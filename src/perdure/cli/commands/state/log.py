@@ -116,7 +116,7 @@ def log(
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
         inside = () if place is None else parse_place(place)
-        written = _writers(seen, path) if not inside else _changers(seen, path, inside)
+        written = _changers(seen, path, inside)
         found, more = cut_off(list(islice(written, limit + 1 if limit else None)), limit)
         if not found:
             with guessing(path, lambda: paths_like(seen, path)):
@@ -138,7 +138,7 @@ def _writers(seen: View, path: str) -> Iterator[LogEntry]:
 
 
 def _changers(seen: View, path: str, place: Place) -> Iterator[LogEntry]:
-    """Yield those of the writers that left another value at the place than they found, or whose values are forgotten."""
+    """Yield the writers that left another value at the place than they found, or whose values are forgotten."""
     for entry in _writers(seen, path):
         moments = (seen.at(entry), seen.at(entry.parents[0] if entry.parents else None))
         try:
@@ -150,8 +150,10 @@ def _changers(seen: View, path: str, place: Place) -> Iterator[LogEntry]:
                 yield entry
 
 
-def _value_at(view: View, path: str, place: Place) -> bytes | None:
+def _value_at(view: View, path: str, place: Place) -> Entry | bytes | None:
     """Return what is at the place, in canonical bytes, which differ for 1 and true; None: nothing."""
+    if not place:
+        return _held(view, path)
     found = read(view.get(path, default=None), place)
     return None if isinstance(found, UnsetType) else canonical.encode(found)
 
