@@ -14,6 +14,7 @@ from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.memory import relevant
 from tests.coded import raises
+from tests.history.hand import damage
 from tests.memory.remembering import look, remembering, texts
 
 DAY = 86_400 * 1_000_000
@@ -159,6 +160,53 @@ def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
     assert store.memory("ann").erase("goes").count == 0
     with raises(NotFound, "memory_item_not_found"):
         store.memory("ann").erase("never")
+
+
+def test_an_undone_moment_without_the_item_stays_when_another_is_erased(store: Store) -> None:
+    """Of an undone line only the states go that have the item, which are the control."""
+    memory = store.memory("ann")
+    memory.add("likes fjords", id="first")
+    without = memory.head.commit
+    memory.add("likes zeppelins", id="goes")
+    with_it = memory.head.commit
+    memory.undo(2)
+    memory.add("likes lakes", id="other")
+    assert without and with_it
+
+    memory.erase("goes")
+
+    assert [item.text for item in memory.at(without)] == ["likes fjords"]
+    with pytest.raises(Forgotten):
+        memory.at(with_it)
+
+
+def test_an_item_that_a_fast_clock_wrote_is_erased(tmp_path: Path, clock: list[int]) -> None:
+    """Erasing goes by no age, so a writer whose clock was ahead leaves nothing behind."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory = store.memory("ann")
+        memory.add("likes zeppelins", id="goes")
+        memory.add("likes lakes", id="other")
+        control = files_with(tmp_path, b"zeppelin")
+        clock[0] -= DAY
+
+        memory.erase("goes")
+
+        assert (files_with(tmp_path, b"zeppelin"), store.verify().ok) == ([], True)
+    assert control
+
+
+def test_erasing_from_a_damaged_memory_says_that_some_is_left(clock: list[int]) -> None:
+    """Nothing can be let go of while it is unknown what must stay; a sound memory is the control."""
+    with perdure.open("memory:", clock=lambda: clock[0]) as store:
+        for owner in ("ann", "bob"):
+            store.memory(owner).add("likes zeppelins", id="goes")
+            store.memory(owner).add("likes lakes", id="other")
+        engine = store._resources.engine
+        damage(engine, "memory:ann", store._resources.memories.of("ann").sight().root)
+
+        found = {owner: store.memory(owner).erase("goes").left_alone for owner in ("ann", "bob")}
+
+    assert (found["ann"] is not None, found["bob"]) == (True, None)
 
 
 def files_with(directory: Path, word: bytes) -> list[Path]:

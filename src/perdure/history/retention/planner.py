@@ -110,15 +110,18 @@ def removable(
         living.close(patch)
     for digest in roots(space, policy, now, retired, ended.patches):
         living.mention(digest)
-    for each in (*left, *(AbandonedCommit(commit, True) for commit in retired.values())):
-        if policy.items and not any(map(concerns, unliving(space, each.commit, living))):
-            living.commit(each.commit)
+    undone = [] if policy.items else [*left, *(AbandonedCommit(each, True) for each in retired.values())]
+    for each in undone:
         for step in unliving(space, each.commit, living):
-            if not each.may_go or (not policy.items and _is_read(step, elsewhere)):
+            if not each.may_go or _is_read(step, elsewhere):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
-        doomed.commit(each.commit)
+        if policy.items:  # only states go, and of an undone line only those that have an item
+            for step in filter(concerns, unliving(space, each.commit, living)):
+                doomed.state(step)
+        else:
+            doomed.commit(each.commit)
     for commit in retired.values():
         doomed.commit(commit, retired=True)
     for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):

@@ -128,6 +128,9 @@ def carry_out(
     )
 
 
+_AFTER_ALL = 1 << 62  # a time after that of every commit: the clock of another writer may be ahead
+
+
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an item of memory that was erased."""
 
@@ -153,14 +156,15 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     policy = RetentionPolicy(
         undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
     )
-    done = carry_out(engine, plan(engine, policy, space.clock() + 1), ids=space.ids, cache=space.cache)
+    wanted = plan(engine, policy, _AFTER_ALL)
+    done = carry_out(engine, wanted, ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(
         head=head,
         count=sum(each.count for each in done),
         freed=sum(each.freed for each in done),
         threads=threads,
-        left_alone=next((each.left_alone for each in done if each.left_alone), None),
+        left_alone=next((each.left_alone for each in (*wanted.spaces, *done) if each.left_alone), None),
     )
 
 
