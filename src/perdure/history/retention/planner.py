@@ -337,14 +337,14 @@ def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]
     What goes together is in one batch, unless it is some times larger than a batch should be.
     """
     batch: list[Digest] = []
-    size = 0
-    for _, found, is_last in objects:
-        batch.append(found.digest)
-        size += len(found.body)
+    size, before = 0, None
+    for _, found, group in objects:
         fullness = max(size / _BATCH_BYTES, len(batch) / _BATCH_MAX)
-        if fullness >= (1 if is_last else _TOGETHER_MAX):
+        if fullness >= (_TOGETHER_MAX if group == before else 1):
             yield batch, size
             batch, size = [], 0
+        batch.append(found.digest)
+        size, before = size + len(found.body), group
     if batch:
         yield batch, size
 

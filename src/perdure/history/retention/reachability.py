@@ -412,7 +412,7 @@ class Removable(NamedTuple):
 
     why: str
     object: Object
-    is_last: bool  # of those that go together
+    group: int  # the same for all that go together, which come one after another
 
 
 def _digests(packed: bytearray) -> Iterator[Digest]:
@@ -499,16 +499,10 @@ class Doomed:
         """
         claimed = Digests()
         groups = [self._group(group, claimed) for group in self._groups]
-        while groups:
-            last: Object | None = None
-            for found in self._stored(groups.pop()):
-                if last is not None:
-                    yield Removable(self._why(last.digest), last, False)
-                last = found
-            if last is not None:
-                yield Removable(self._why(last.digest), last, True)
-        for found in self._stored(self._chunks):
-            yield Removable("staged", found, True)
+        chunks = ((-at, digest) for at, digest in enumerate(_digests(self._chunks), 1))
+        numbered = ((at, each) for at in reversed(range(len(groups))) for each in _digests(groups[at]))
+        for group, found in self._stored(chain(numbered, chunks)):
+            yield Removable("staged" if group < 0 else self._why(found.digest), found, group)
 
     def _group(self, group: bytearray, claimed: Digests) -> bytearray:
         """Return the digests of a group that are to be removed and no group has claimed, backwards and with all parts."""
@@ -523,12 +517,13 @@ class Doomed:
         whole.reverse()
         return bytearray().join(whole)
 
-    def _stored(self, group: bytearray) -> Iterator[Object]:
-        """Yield the objects of these digests that are stored and may be removed."""
-        digests = _digests(group)
-        while part := list(islice(digests, _READ)):
-            found = self._read([digest for digest in part if not self._is_safe(digest)])
-            yield from (each for each in found if each.kind in _REMOVABLE)
+    def _stored(self, numbered: Iterator[tuple[int, Digest]]) -> Iterator[tuple[int, Object]]:
+        """Yield the objects of these digests that are stored and may be removed, each with its number."""
+        while part := list(islice(numbered, _READ)):
+            groups = {digest: group for group, digest in part}
+            for found in self._read([digest for _, digest in part if not self._is_safe(digest)]):
+                if found.kind in _REMOVABLE:
+                    yield groups[found.digest], found
 
     def _why(self, digest: Digest) -> str:
         if digest in self._superseded:
