@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,7 +24,7 @@ from perdure.history.verify import verify
 from perdure.history.writer import Proposal, commit
 from perdure.model.artifact import CHUNK_BYTES
 from perdure.model.commit import Reads
-from perdure.model.digest import Digest, Kind, digest_of
+from perdure.model.digest import Digest, Kind, Object, digest_of
 from tests.coded import raises
 from tests.history.hand import Hand, damage, value_at
 
@@ -365,25 +366,66 @@ def test_a_state_that_somebody_returns_to_just_before_it_goes_stays_whole(hand: 
     assert verify(hand.engine).ok
 
 
-def test_forgetting_that_stops_halfway_has_taken_the_roots_first(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So no reader gets a state with holes."""
+def undone_twice() -> tuple[Hand, Digest, Digest]:
+    """A line of which two turns were undone, gone on since; and these two, which share a value."""
+    hand = Hand()
+    hand.write({"/kept": "kept"})
+    first = hand.write({f"/k{at}": f"undone {at}" for at in range(12)}, said=[])
+    second = hand.write({"/secret": "undone", "/k1": "again"}, said=[])
+    hand.undo()
+    hand.undo()
+    hand.now += DAY
+    hand.write({"/changed": "new"})
+    return hand, first, second
+
+
+def test_forgetting_that_stops_halfway_leaves_no_state_with_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that only a later batch takes is whole until then; the control is one that is gone."""
     monkeypatch.setattr("perdure.history.retention.planner._BATCH_MAX", 1)
+    monkeypatch.setattr("perdure.history.retention.planner._TOGETHER_MAX", 999)
+    hand, first, second = undone_twice()
     assert isinstance(hand.engine, MemoryEngine)
-    tried: list[Digest] = []
+    seen: list[object] = []
 
     def come_back() -> None:
         with pytest.raises(Forgotten):
-            hand.fork("saved", undone_of(hand))
-        tried.append(undone_of(hand))
+            hand.fork("saved", second)
+        seen.append(len(list(hand.space.tree_at(first).entries())))
+        seen.append(value_at(hand.space, first, "/k7"))
 
     racing: Engine = Racing(hand.engine._store, [come_back, lambda: None])
 
     (done,) = retention.carry_out(racing, planned(hand, UNDONE), ids=hand.space.ids)
 
-    assert (len(tried), done.count > 1, done.left_alone) == (1, True, None)
+    assert (seen, done.left_alone) == ([13, "undone 7"], None)
     assert verify(hand.engine).ok
+
+
+@pytest.mark.parametrize("together", [1, 999])
+@pytest.mark.parametrize("batches", [1, 4])
+def test_forgetting_that_stops_halfway_is_finished_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, batches: int, together: int
+) -> None:
+    """What is left is found again, wherever it stopped; one that was not interrupted is the control."""
+    monkeypatch.setattr("perdure.history.retention.planner._BATCH_MAX", 1)
+    monkeypatch.setattr("perdure.history.retention.planner._TOGETHER_MAX", together)
+    left: list[int] = []
+    for stops in (True, False):
+        hand, _, _ = undone_twice()
+        assert isinstance(hand.engine, MemoryEngine)
+        races = (
+            [partial(hand.write, {"/race": "another process"}), *[lambda: None] * (batches - 1)]
+            if stops
+            else []
+        )
+        racing: Engine = Racing(hand.engine._store, races)
+
+        retention.carry_out(racing, planned(hand, UNDONE), ids=hand.space.ids)
+
+        objects = hand.engine._store.spaces[hand.space.name].objects.values()
+        left.append(sum(isinstance(each, Object) and b"undone" in each.body for each in objects))
+        assert verify(hand.engine).ok
+    assert left[0] == left[1]
 
 
 class Restless(MemoryEngine):

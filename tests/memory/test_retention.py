@@ -12,8 +12,10 @@ from perdure import Agent, Store, testing
 from perdure.errors import Forgotten, NotFound
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
+from perdure.history.stored_objects import pages
 from perdure.memory import relevant
 from tests.coded import raises
+from tests.history.hand import damage
 from tests.memory.remembering import look, remembering, texts
 
 DAY = 86_400 * 1_000_000
@@ -200,6 +202,76 @@ def test_erasing_finds_whole_words(store: Store, text: str, said: str, is_named:
     store.memory("ann").add(text, id="goes")
 
     assert store.memory("ann").erase("goes").threads == (("t",) if is_named else ())
+
+
+def test_an_undone_moment_without_the_item_stays_when_another_is_erased(store: Store) -> None:
+    """Of an undone line only the states go that have the item, which are the control."""
+    memory = store.memory("ann")
+    memory.add("likes fjords", id="first")
+    without = memory.head.commit
+    memory.add("likes zeppelins", id="goes")
+    with_it = memory.head.commit
+    memory.undo(2)
+    memory.add("likes lakes", id="other")
+    assert without is not None
+    assert with_it is not None
+
+    memory.erase("goes")
+
+    assert [item.text for item in memory.at(without)] == ["likes fjords"]
+    with pytest.raises(Forgotten):
+        memory.at(with_it)
+
+
+@pytest.mark.parametrize("batches", [1, 5])
+def test_an_erasure_that_was_interrupted_is_finished_by_another(
+    monkeypatch: pytest.MonkeyPatch, clock: list[int], batches: int
+) -> None:
+    """Wherever it stopped, no object has the words after it; what is there before is the control."""
+    for limit in ("_BATCH_MAX", "_TOGETHER_MAX"):
+        monkeypatch.setattr(f"perdure.history.retention.planner.{limit}", 1)
+    with perdure.open("memory:", clock=lambda: clock[0]) as store:
+        memory, engine = store.memory("ann"), store._resources.engine
+        for number in range(20):
+            memory.add(f"likes number {number}", id=f"n{number}")
+        memory.add("likes zeppelins", id="goes")
+        for number in range(4):
+            memory.add(f"likes more {number}", id=f"m{number}")
+        control = words_in(store, b"zeppelin")
+        forget, calls = engine.forget, [KeyboardInterrupt, *[None] * batches]
+
+        def stopping(*given: object, **named: object) -> int:
+            if calls and calls.pop() is not None:
+                raise KeyboardInterrupt
+            return forget(*given, **named)  # pyright: ignore[reportArgumentType]
+
+        monkeypatch.setattr(engine, "forget", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            memory.erase("goes")
+
+        memory.erase("goes")
+
+        assert (control > 0, words_in(store, b"zeppelin"), store.verify().ok) == (True, 0, True)
+
+
+def words_in(store: Store, word: bytes) -> int:
+    """How many objects of Ann's memory have a word."""
+    facts = (fact for page in pages(store._resources.engine, "memory:ann") for fact in page)
+    return sum(fact.object is not None and word in fact.object.body for fact in facts)
+
+
+def test_erasing_from_a_damaged_memory_says_that_some_is_left(clock: list[int]) -> None:
+    """Nothing can be let go of while it is unknown what must stay; a sound memory is the control."""
+    with perdure.open("memory:", clock=lambda: clock[0]) as store:
+        for owner in ("ann", "bob"):
+            store.memory(owner).add("likes zeppelins", id="goes")
+            store.memory(owner).add("likes lakes", id="other")
+        engine = store._resources.engine
+        damage(engine, "memory:ann", store._resources.memories.of("ann").sight().root)
+
+        found = {owner: store.memory(owner).erase("goes").left_alone for owner in ("ann", "bob")}
+
+    assert (found["ann"] is not None, found["bob"]) == (True, None)
 
 
 def files_with(directory: Path, word: bytes) -> list[Path]:

@@ -58,7 +58,7 @@ def is_whole(space: Space) -> bool:
 
 
 def check_state(space: Space, commit: Digest | None) -> None:
-    """Raise `Forgotten` if the state at a commit was forgotten; retention forgets its root first."""
+    """Raise `Forgotten` if the state at a commit was forgotten; retention forgets its root with what is below."""
     root = space.root_at(commit)
     if root == EMPTY or is_whole(space):
         return

@@ -283,7 +283,9 @@ class Watching:
             for event in self.follower.read():
                 is_told = True
                 yield event
-        if self.watcher is None and not is_told and self.result is not None and self.result.text:  # said before
+        if (
+            self.watcher is None and not is_told and self.result is not None and self.result.text
+        ):  # said before
             yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
 
     def end(self) -> RunEnded:

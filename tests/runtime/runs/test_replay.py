@@ -286,3 +286,19 @@ def test_the_bound_is_in_the_record_of_each_run(store: Store, sent: list[str]) -
     bounds = [run.effect_max for run in thread.runs() if run.timeline == "again"]
 
     assert bounds == [None, "local_write"]
+
+
+def test_a_replay_onto_a_fork_of_a_fork_says_what_was_answered_there(store: Store) -> None:
+    """Not what the first timeline answered to the same input, which is the control."""
+    thread = store.thread("t", agent=Agent("a", backend=Script(say("one"), say("two"))))
+    thread.run("First.")
+    thread.run("Second.")
+    thread.fork("again", at="turn:1")
+    thread = store.thread("t", agent=Agent("a", backend=Script(say("other"))))
+    thread.replay(onto="again")
+    thread.on("again").fork("third")
+
+    done = thread.replay(onto="third")
+
+    assert [(each.was_there, each.run, each.answer) for each in done.inputs] == [(True, None, "other")]
+    assert [turn.text for turn in thread.turns()] == ["one", "two"]

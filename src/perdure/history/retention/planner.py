@@ -32,6 +32,7 @@ from perdure.history.retention.reachability import (
     FindEndedWork,
     Living,
     OpenLines,
+    Removable,
     abandoned,
     left_behind,
     retired_heads,
@@ -91,7 +92,7 @@ class ForeignReads:
 
 def removable(
     space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads
-) -> Iterator[tuple[str, Object]]:
+) -> Iterator[Removable]:
     """Yield the objects that may be removed, and why.
 
     Raises `Corrupt` or `NotFound` if anything is damaged: then it is unknown what must stay.
@@ -110,15 +111,18 @@ def removable(
         living.close(patch)
     for digest in roots(space, policy, now, retired, ended.patches):
         living.mention(digest)
-    for each in (*left, *(AbandonedCommit(commit, True) for commit in retired.values())):
-        if policy.items and not any(map(concerns, unliving(space, each.commit, living))):
-            living.commit(each.commit)
+    undone = [] if policy.items else [*left, *(AbandonedCommit(each, True) for each in retired.values())]
+    for each in undone:
         for step in unliving(space, each.commit, living):
-            if not each.may_go or (not policy.items and _is_read(step, elsewhere)):
+            if not each.may_go or _is_read(step, elsewhere):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
-        doomed.commit(each.commit)
+        if policy.items:  # only states go, and of an undone line only those that have an item
+            for step in filter(concerns, unliving(space, each.commit, living)):
+                doomed.state(step)
+        else:
+            doomed.commit(each.commit)
     for commit in retired.values():
         doomed.commit(commit, retired=True)
     for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):
@@ -131,14 +135,17 @@ def removable(
 
 
 def _concerns(space: Space, policy: RetentionPolicy, step: Step) -> bool:
-    """True if a policy is about the state of a commit: about every state, or this one has one of its items."""
+    """True if a policy is about the state of a commit: about every state, or this one has one of its items.
+
+    It may have had one if it was forgotten: an erasure that was interrupted goes on with what is left of it.
+    """
     if not policy.items:
         return True
     try:
         tree = space.tree(step.commit.root)
         return any(True for item in policy.items for _ in tree.entries(item_prefix(item)))
     except Forgotten:
-        return False
+        return True
 
 
 def _superseded_since(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> int | None:
@@ -221,7 +228,7 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
     if _is_removed(space):
         return plan_removed(space, policy)
     try:
-        lots = _lots(removable(space, policy, now, elsewhere))
+        lots = _lots((why, each) for why, each, _ in removable(space, policy, now, elsewhere))
     except (Corrupt, NotFound) as error:
         return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
     return SpacePlan(space=space.name, lots=lots) if lots else None
@@ -261,6 +268,7 @@ def _is_removed(space: Space) -> bool:
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_MAX = 5_000  # a writer of the space waits for one of them, less than a second
+_TOGETHER_MAX = 4  # batches, for what goes together
 _MARKINGS_MAX = 5  # of one space: each reads all of it, so this is no case for `Attempts`
 
 
@@ -310,7 +318,7 @@ def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignR
         try:
             expire_uploads(space, policy, now)
             standing = space.engine.standing(space.name)
-            for batch, size in _batches(found for _, found in removable(space, policy, now, elsewhere)):
+            for batch, size in _batches(removable(space, policy, now, elsewhere)):
                 freed = space.engine.forget(space.name, batch, why=_why(policy), standing=standing)
                 done = msgspec.structs.replace(
                     done, count=done.count + len(batch), bytes=done.bytes + size, freed=done.freed + freed
@@ -324,16 +332,20 @@ def _forget(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignR
     return msgspec.structs.replace(done, left_alone="other writers changed it during each attempt")
 
 
-def _batches(objects: Iterable[Object]) -> Iterator[tuple[list[Digest], int]]:
-    """Yield the digests to remove and their bytes, in batches that block other writers only for a short time."""
+def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]:
+    """Yield the digests to remove and their bytes, in batches that block other writers only for a short time.
+
+    What goes together is in one batch, unless it is some times larger than a batch should be.
+    """
     batch: list[Digest] = []
-    size = 0
-    for found in objects:
-        batch.append(found.digest)
-        size += len(found.body)
-        if size >= _BATCH_BYTES or len(batch) == _BATCH_MAX:
+    size, before = 0, None
+    for _, found, group in objects:
+        fullness = max(size / _BATCH_BYTES, len(batch) / _BATCH_MAX)
+        if fullness >= (_TOGETHER_MAX if group == before else 1):
             yield batch, size
             batch, size = [], 0
+        batch.append(found.digest)
+        size, before = size + len(found.body), group
     if batch:
         yield batch, size
 

@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,7 @@ __all__ = [
     "superseded",
     "read_objects",
     "unliving",
+    "Removable",
     "Doomed",
 ]
 
@@ -406,6 +407,19 @@ _READ = 16  # objects of any size
 _DIGEST = 32
 
 
+class Removable(NamedTuple):
+    """An object that may be removed."""
+
+    why: str
+    object: Object
+    group: int  # the same for all that go together, which come one after another
+
+
+def _digests(packed: bytearray) -> Iterator[Digest]:
+    for at in range(0, len(packed), _DIGEST):
+        yield Digest(packed[at : at + _DIGEST].hex())
+
+
 class Doomed:
     """The objects that may be removed: `commit` and `chunks` collect them, `save` takes out what must stay."""
 
@@ -414,8 +428,10 @@ class Doomed:
         self._space = space
         self._living = living
         self._commits = Digests()
-        self._tops = bytearray()  # the roots of undone commits, one after another
-        self._gathered = bytearray()  # every other digest of `_undone` and `_staged`
+        self._groups: list[
+            bytearray
+        ] = []  # digests that go together: of a commit, what those before it do not need
+        self._chunks = bytearray()  # the digests of `_staged`
         self._undone = Digests()
         self._staged = Digests()
         self._retired = Digests()  # those of `_undone` that a retired timeline needs
@@ -438,6 +454,7 @@ class Doomed:
         self._is_retired = retired
         for step in unliving(self._space, tip, self._living):
             if self._commits.add(step.digest):
+                self._groups.append(bytearray())
                 self._step(step)
 
     def state(self, step: Step) -> None:
@@ -445,6 +462,7 @@ class Doomed:
         self._is_retired, self._is_superseded = False, True
         self._state_commits.add(step.digest)
         self._state_changesets.add(step.commit.changeset)
+        self._groups.append(bytearray())
         self._tree(step.commit.root)
         self._is_superseded = False
 
@@ -452,7 +470,7 @@ class Doomed:
         """Collect the chunks of an upload."""
         for digest in digests:
             if digest not in self._undone and self._staged.add(digest):
-                self._gathered += bytes.fromhex(digest)
+                self._chunks += bytes.fromhex(digest)
 
     def save(self) -> None:
         """Scan all that is stored, and save what an object that stays names.
@@ -472,23 +490,42 @@ class Doomed:
             self._saved.update(parts)
             left += parts
 
-    def objects(self) -> Iterator[tuple[str, Object]]:
-        """Yield the objects to remove, and why.
+    def objects(self) -> Iterator[Removable]:
+        """Yield the objects to remove.
 
-        Roots come first: if the removal stops halfway, a reader of one of these commits gets
-        `Forgotten` at once, and not a state with holes.
+        What goes together comes together, a commit's root with all below it that later groups do not need.  So if the
+        removal stops between two groups, each state is there whole or is `Forgotten` at once.  Within a group an
+        object comes before those that name it: the next marking finds all that is left.
         """
-        gathered = self._tops + self._gathered
-        for start in range(0, len(gathered), _READ * _DIGEST):
-            part = gathered[start : start + _READ * _DIGEST].hex()
-            digests = [Digest(part[at : at + 2 * _DIGEST]) for at in range(0, len(part), 2 * _DIGEST)]
-            for found in self._read([digest for digest in digests if not self._is_safe(digest)]):
+        claimed = Digests()
+        groups = [self._group(group, claimed) for group in self._groups]
+        chunks = ((-at, digest) for at, digest in enumerate(_digests(self._chunks), 1))
+        numbered = ((at, each) for at in reversed(range(len(groups))) for each in _digests(groups[at]))
+        for group, found in self._stored(chain(numbered, chunks)):
+            yield Removable("staged" if group < 0 else self._why(found.digest), found, group)
+
+    def _group(self, group: bytearray, claimed: Digests) -> bytearray:
+        """Return the digests of a group that are to be removed and no group has claimed, backwards and with all parts."""
+        whole: list[bytes] = []
+        left = list(_digests(group))
+        left.reverse()
+        while left:
+            digest = left.pop()
+            if not self._is_safe(digest) and claimed.add(digest):
+                whole.append(bytes.fromhex(digest))
+                left += self._parts.get(digest, ())
+        whole.reverse()
+        return bytearray().join(whole)
+
+    def _stored(self, numbered: Iterator[tuple[int, Digest]]) -> Iterator[tuple[int, Object]]:
+        """Yield the objects of these digests that are stored and may be removed, each with its number."""
+        while part := list(islice(numbered, _READ)):
+            groups = {digest: group for group, digest in part}
+            for found in self._read([digest for _, digest in part if not self._is_safe(digest)]):
                 if found.kind in _REMOVABLE:
-                    yield self._why(found.digest), found
+                    yield groups[found.digest], found
 
     def _why(self, digest: Digest) -> str:
-        if digest in self._staged:
-            return "staged"
         if digest in self._superseded:
             return "superseded"
         return "timeline" if digest in self._retired else "undone"
@@ -505,10 +542,12 @@ class Doomed:
         missing = set(self._space.engine.missing(self._space.name, digests))
         return read_objects(self._space, [digest for digest in digests if digest not in missing])
 
-    def _doom(self, digests: Iterable[Digest]) -> None:
+    def _doom(self, digests: Iterable[Digest], *, is_part: bool = False) -> None:
+        """Collect digests, in the newest group; parts of an artifact or a list go with that."""
         for digest in digests:
             if self._undone.add(digest):
-                self._gathered += bytes.fromhex(digest)
+                if not is_part:
+                    self._groups[-1] += bytes.fromhex(digest)
                 if self._is_retired:
                     self._retired.add(digest)
                 if self._is_superseded:
@@ -527,13 +566,9 @@ class Doomed:
         self._tree(step.commit.root)
 
     def _tree(self, root: Digest) -> None:
-        if root == EMPTY or not self._undone.add(root):
+        if root == EMPTY or root in self._undone:
             return
-        self._tops += bytes.fromhex(root)
-        if self._is_retired:
-            self._retired.add(root)
-        if self._is_superseded:
-            self._superseded.add(root)
+        self._doom((root,))
         batch, left = [root], list[Digest]()
         while batch or left:
             for found in read_objects(self._space, batch):
@@ -563,7 +598,7 @@ class Doomed:
             case Kind.ARTIFACT | Kind.LIST if doomed:
                 self._parts[found.digest] = stored_objects.parts_of(found)
                 self._is_retired, self._is_superseded = found.digest in self._retired, is_state
-                self._doom(self._parts[found.digest])
+                self._doom(self._parts[found.digest], is_part=True)
             case Kind.ARTIFACT | Kind.LIST:
                 self._save(stored_objects.parts_of(found))
             case _:

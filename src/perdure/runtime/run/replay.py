@@ -186,7 +186,8 @@ def _listed(env: RunEnvironment, turns: Sequence[Turn]) -> list[ReplayedInput]:
     found: list[ReplayedInput] = []
     for turn, (id, _), commits in zip(turns, firsts, labels, strict=True):
         taken = control.given(env, tuple(message for _, message in _inputs(turn)), id)
-        was_there = any(reader.is_ancestor(space, each, head) for each in commits)
+        place = next((each for each in commits if reader.is_ancestor(space, each, head)), None)
+        was_there = place is not None
         if taken is not None and taken.state != "created" and not was_there:
             raise _undone(turn, env.timeline, taken.id)
         if was_there and found and not found[-1].was_there:
@@ -198,10 +199,17 @@ def _listed(env: RunEnvironment, turns: Sequence[Turn]) -> list[ReplayedInput]:
                 text=turn.input,
                 was_there=was_there,
                 run=taken.id if taken is not None and was_there else None,
-                answer=turn.text if was_there and taken is None else "",
+                answer=_answer_there(space, head, place) if place is not None and taken is None else "",
             )
         )
     return found
+
+
+def _answer_there(space: Space, head: Digest | None, place: Digest) -> str:
+    """Return what was answered on the line of `head` to an input that it has from the line that it was forked from."""
+    assert head is not None, "the input is on its line"
+    last = space.turn(head, space.step(place).place.turn)
+    return "".join(turn.text for turn in reader.turns(space, last.digest if last else None, limit=1))
 
 
 def _undone(turn: Turn, timeline: str, run: str) -> Conflict:

@@ -156,14 +156,15 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     policy = RetentionPolicy(
         undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
     )
-    done = carry_out(engine, plan(engine, policy, _AFTER_ALL), ids=space.ids, cache=space.cache)
+    wanted = plan(engine, policy, _AFTER_ALL)
+    done = carry_out(engine, wanted, ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(
         head=head,
         count=sum(each.count for each in done),
         freed=sum(each.freed for each in done),
         threads=threads,
-        left_alone=next((each.left_alone for each in done if each.left_alone), None),
+        left_alone=next((each.left_alone for each in (*wanted.spaces, *done) if each.left_alone), None),
     )
 
 
