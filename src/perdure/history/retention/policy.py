@@ -33,13 +33,21 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()  # only states of their memories that have one of these items, and no thread; empty: every state
 
     def __post_init__(self) -> None:
-        """Raise `Invalid` for removed threads of some agents or owners: the store no longer knows whose they were."""
+        """Raise `Invalid` for what cannot be chosen so: removed threads by whose they were, items of no owner's memory."""
         if self.removed_threads and self.is_limited:
             raise Invalid(
                 "whose a removed thread was is no longer known, so a policy cannot choose them by agent or owner; "
                 "nothing was planned.",
                 code="policy_conflict",
                 advice="Let removed threads go by a policy of their own.",
+            )
+        others = (self.staged_after_days, self.timelines_after_days, self.threads_after_days)
+        if self.items and (not self.owners or self.agents or any(each is not None for each in others)):
+            raise Invalid(
+                "items are chosen in the memories of named owners, by a policy that is about nothing else; "
+                "nothing was planned.",
+                code="policy_conflict",
+                advice="Use memory.erase(id).",
             )
 
     @property
