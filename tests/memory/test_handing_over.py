@@ -89,6 +89,23 @@ def test_a_memory_that_cannot_be_written_now_does_not_fail_the_run(
     assert (left(store), texts(store, "fjords")) == (0, ["likes fjords"])
 
 
+def test_an_item_that_waits_to_be_handed_over_does_not_come_back_after_its_erasure(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is handed over first, and then erased; handed over without that, it is there, which is the control."""
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            write, "deliver", lambda *_, **__: (_ for _ in ()).throw(Unavailable("the disk is full"))
+        )
+        threads = [remembering(store, each, f"likes fjords {each}", name=each) for each in ("t1", "t2")]
+
+    store.memory("ann").erase("t1")
+    for thread in threads:
+        outbox.finish(store._resources.named, thread._space)
+
+    assert texts(store, "fjords") == ["likes fjords t2"]
+
+
 def test_two_agents_of_one_owner_share(store: Store) -> None:
     """What one agent learns, another agent of the same owner finds."""
     remembering(store, "t1", "likes fjords", agent="planner")

@@ -7,7 +7,7 @@ this owner have written are here too, as long as the commit that wrote them can 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,12 @@ _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they 
 class Memory:
     """The memory of one owner, across all threads and agents of that owner."""
 
-    def __init__(self, memory: OwnerMemory) -> None:
-        """Wrap a memory; programs get one from `store.memory`.  Reading it writes nothing."""
-        self._memory = memory
+    def __init__(self, memory: OwnerMemory, deliver: Callable[[], None]) -> None:
+        """Wrap a memory; programs get one from `store.memory`.  Reading it writes nothing.
+
+        `deliver` writes what threads have committed for any memory and an ended process has not delivered.
+        """
+        self._memory, self._deliver = memory, deliver
         self.owner = memory.owner
 
     def __repr__(self) -> str:
@@ -173,7 +176,9 @@ class Memory:
         names the threads of this owner that hold its words too, because they wrote it or a model was shown it.  Raises
         `NotFound` if there never was such an item.  No `undo` takes it back.
         """
-        erased = retention.erase(self._memory, check_item_id(id))
+        check_item_id(id)
+        self._deliver()  # else it would come back with what is delivered later
+        erased = retention.erase(self._memory, id)
         if erased is None:
             raise self._no_item(id)
         return erased

@@ -25,7 +25,7 @@ from perdure.model.names import shown_address
 from perdure.model.run import Cost
 from perdure.runtime.agent.agent import Agent, RunLimits
 from perdure.store.agents import AgentMap, Definitions
-from perdure.store.plumbing import directory
+from perdure.store.plumbing import directory, outbox
 from perdure.store.plumbing.handles import (
     StoreResources,
     blocking,
@@ -179,7 +179,9 @@ class Store:
 
     def memory(self, owner: str) -> Memory:
         """Return the memory of an owner, across all threads and agents; no other owner's items are found there."""
-        return memory_handle.Memory(self._resources.memories.of(owner))
+        resources = self._resources
+        deliver = partial(outbox.finish_all, resources.named, resources.store)
+        return memory_handle.Memory(resources.memories.of(owner), deliver)
 
     def owners(self) -> Iterator[str]:
         """Yield the names of the owners that have a memory, sorted."""
