@@ -386,8 +386,7 @@ class CallMemory:
             text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
         )
         item = check_item(wanted)
-        if id is None:
-            id = Visibility(memory, None, self._line).id_for(item, self._written)
+        id = Visibility(memory, None, self._line).id_for(item, self._written) if id is None else id
         self._write(MemoryChange(id=check_item_id(id), item=item))
         return id
 
@@ -425,8 +424,8 @@ class CallMemory:
 
     def finish(self) -> Remembering | None:
         """Return what the call did to memory; None if that is nothing."""
-        found = Remembering(written=tuple(self._written.values()), root=self._root)
-        return None if found == Remembering() else found
+        is_any = self._written or self._root is not None
+        return Remembering(written=tuple(self._written.values()), root=self._root) if is_any else None
 
     def _write(self, written: MemoryChange) -> None:
         self._written.pop(written.id, None)
