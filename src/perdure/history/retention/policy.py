@@ -47,7 +47,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 "items are chosen in the memories of named owners, by a policy that is about nothing else; "
                 "nothing was planned.",
                 code="policy_conflict",
-                advice="Use memory.erase(id).",
+                advice="Erase the item in its memory.",
             )
 
     @property
