@@ -180,14 +180,20 @@ async def resume(
     id: str | None = None,
     *,
     shape: Any = None,
+    retry: bool = False,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
     """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
-    A run with no decided call is left as it is.  Raises `NotFound` if there is no such run, `Busy` if a run
+    A run with no decided call is left as it is.  With `retry` a failed run that is no child is retried, as `run` does
+    for the same input.  Raises `NotFound` if there is no such run, `Busy` if a run
     lives on the timeline, `Sealed` if the timeline takes no more writes.
     """
+    names.check_flag("retry", retry)
     kept = await env.run_blocking(partial(_to_resume, env, id))
+    if retry and kept.record.state == "failed" and kept.record.parent is None:
+        env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
+        return await _given_again(env, kept.record.id, shape=shape, retry=True, begun=begun)
     if kept.record.state in ENDED:
         return await earlier(env, kept.record.id, shape=shape)
     if kept.record.state == "created":
