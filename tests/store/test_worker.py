@@ -195,6 +195,62 @@ def test_a_queued_run_that_cannot_begin_fails(store: Store) -> None:
     assert list(records.open_runs(engine_of(store))) == []
 
 
+@pytest.mark.parametrize("can_begin", [False, True])
+def test_the_words_of_a_queued_run_that_cannot_begin_are_kept_and_run_later(
+    store: Store, *, can_begin: bool
+) -> None:
+    """They are in the log once, before the failure, and the same id and words run them; so it is with one that begins."""
+    thread = store.thread("t", agent="planner")
+    run = thread.start("Unheard words.", id="m7")
+
+    store.work(agent() if can_begin else Agent("planner"), until_idle=True)
+    (turn,) = thread.turns()
+    again = store.thread("t", agent=agent()).run("Unheard words.", id="m7")
+
+    assert (turn.run, turn.input, turn.status) == (
+        run,
+        "Unheard words.",
+        "succeeded" if can_begin else "failed",
+    )
+    assert (again.run, again.status, again.text) == (run, "succeeded", "Done.")
+    assert [(each.role, each.text) for each in thread.transcript()] == [
+        ("user", "Unheard words."),
+        ("assistant", "Done."),
+    ]
+
+
+def test_a_queued_run_that_cannot_begin_names_no_backend(store: Store) -> None:
+    """The thread stays on the backend that it was switched to, and another input is run there."""
+    thread = store.thread("t", agent=agent())
+    thread.run("Hello.")
+    thread.switch(Script(say("Switched."), say("Again."), backend="script:other"))
+    run = thread.start("Words.", id="m7")
+
+    store.work(agent(), until_idle=True)
+
+    assert record_of(thread, run).state == "failed"
+    assert thread.backend == "script:other"
+    assert thread.run("Words.", id="m7").text == "Switched."
+    assert thread.run("More.").text == "Again."
+
+
+def test_a_queued_run_whose_timeline_takes_no_input_fails_by_its_record_alone(store: Store) -> None:
+    """Nothing is written to a sealed timeline, the record has the words, and the run is not tried for ever."""
+    thread = store.thread("t", agent=agent())
+    thread.run("Hello.")
+    fork = thread.fork("fork")
+    run = fork.start("Words.", id="m7")
+    fork.seal()
+
+    store.work(agent(), until_idle=True)
+
+    found = record_of(thread, run)
+    assert (found.state, found.kind) == ("failed", "Sealed")
+    assert str(found.why).endswith("Its input was: Words.")
+    assert [each.text for each in fork.transcript()] == ["Hello.", "Done."]
+    assert list(records.open_runs(engine_of(store))) == []
+
+
 def test_a_worker_leaves_the_runs_of_other_agents(store: Store) -> None:
     """They wait for a worker that has their agent."""
     thread = store.thread("t", agent=agent(name="clerk"))

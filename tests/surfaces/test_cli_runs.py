@@ -266,6 +266,49 @@ def test_a_run_that_fails_on_resuming_ends_with_1(house: Shell) -> None:
     assert house.ok("runs", "ls", "house", "--json").json["runs"][0]["state"] == "failed"
 
 
+def test_a_failed_run_is_retried_by_the_command_that_its_failure_names(shell: Shell) -> None:
+    """It goes on from its last step, so what was paid before the failure is not paid again; without its id nothing runs."""
+    paid = "from tests.surfaces.paying import payer\nfrom perdure.testing import Script, fail, say, use\n"
+    for name, end in (("down", "fail()"), ("mended", "say('Paid.')")):
+        script = f"agent = payer.on(Script(use('pay', to='baker', amount=3), {end}))\n"
+        Path(f"{name}.py").write_text(paid + script)
+    start = ("runs", "start", "bread", "Pay the baker.", "--id", "m1", "--agent", "payer")
+    run = shell.ok(*start, "--json").json["run"]["id"]
+
+    worked = shell("work", "--until-idle", "--code", "down:agent").out
+    again, shown = shell.ok(*start).out, shell.ok("runs", "show", "bread").out
+    unnamed = shell("runs", "resume", "bread", "--code", "mended:agent")
+    ended = shell.ok("runs", "resume", "bread", run, "--code", "mended:agent", "--json").json
+
+    command = f"Try again: perdure runs resume bread {run} --code MODULE:NAME"
+    assert [command in " ".join(each.split()) for each in (worked, again, shown)] == [True] * 3
+    assert unnamed.code == 3
+    assert (ended["run"], ended["status"], ended["text"]) == (run, "succeeded", "Paid.")
+    assert paying.sent == ["baker 3"]
+
+
+def test_an_acknowledged_input_that_no_model_can_take_is_shown_and_retried(shell: Shell) -> None:
+    """The log, the run and the listing have it, whatever keeps its run from beginning."""
+    Path("talk.py").write_text(
+        "from perdure import Agent\nfrom perdure.testing import Script, say\n"
+        "bare, able = Agent('talker'), Agent('talker', backend=Script(say('Heard.')))\n"
+    )
+    start = ("runs", "start", "trip", "Unheard words.", "--id", "m7", "--agent", "talker")
+    run = shell.ok(*start, "--json").json["run"]["id"]
+
+    shell.ok("work", "--until-idle", "--code", "talk:bare")
+    views = [
+        shell.ok(*each.split()).out
+        for each in ("threads log trip", "runs show trip", "export trip --format openai-chat")
+    ]
+    listed = shell.ok("runs", "ls", "trip", "--json").json["runs"]
+    ended = shell.ok("runs", "resume", run, "--code", "talk:able", "--json").json
+
+    assert ["Unheard words." in each for each in views] == [True] * 3
+    assert [(each["id"], each["state"]) for each in listed] == [(run, "failed")]
+    assert ended["text"] == "Heard."
+
+
 def test_nothing_to_resume_is_not_found(shell: Shell) -> None:
     """A thread without an open run has nothing to go on with."""
     helper = Path("helper_app.py")

@@ -346,23 +346,25 @@ class Thread(_TimelineProxy[thread.Thread]):
         async for event in followed(env, self.off_loop, following, news):
             yield event
 
-    async def resume(self, run: str | None = None) -> Result:
+    async def resume(self, run: str | None = None, *, retry: bool = False) -> Result:
         """Resume a run that was interrupted, or whose approval was decided; None: the one on this timeline.
 
-        Raises `NotFound` if there is nothing to go on with, `Busy` if a run lives on the line,
-        `RunFailed` if it fails.
+        With `retry` a run that failed is retried from its last step.  Raises `NotFound` if there is nothing to go on
+        with, `Busy` if a run lives on the line, `RunFailed` if it fails.
         """
-        return await control.resume(await self._env(), run)
+        return await control.resume(await self._env(), run, retry=retry)
 
     @begins_first
-    async def resume_stream(self, run: str | None = None) -> AsyncGenerator[Happening | None]:
+    async def resume_stream(
+        self, run: str | None = None, *, retry: bool = False
+    ) -> AsyncGenerator[Happening | None]:
         """Resume a run and yield its events from here on; the last one has the result, unless the run fails.
 
         Leaving the loop does not stop the run; `cancel` does.  Raises, where it is read, what `resume` raises.
         """
         own = await self._env()
         env = await self.off_loop(lambda: control.line_of(own, run))
-        async for event in self._watched(env, partial(control.resume, env, run)):
+        async for event in self._watched(env, partial(control.resume, env, run, retry=retry)):
             yield event
 
     async def cancel(

@@ -71,6 +71,12 @@ COMMANDS: Mapping[str, str] = {
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
     "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
+    "failed_run_call_unclear": (
+        "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
+        "<runs resume THREAD {run} --code MODULE:NAME>."
+    ),
+    "failed_run_followed": "Take those turns back with <threads undo THREAD>, or give the input again under another id.",
+    "failed_run_undone": "Take an undo back with <threads redo THREAD>, or give the input again under another id.",
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),

@@ -205,20 +205,22 @@ class Runs(Line, ABC):
         """
         return streaming.follow(self._env(), after, wait=wait)
 
-    def resume(self, run: str | None = None) -> Result:
+    def resume(self, run: str | None = None, *, retry: bool = False) -> Result:
         """Resume a run that was interrupted, or whose approvals are decided; None: the run on this timeline.
 
-        Raises `NotFound` if there is nothing to resume, `RunFailed` if the run fails.
+        With `retry` a run that failed is retried from its last step, as `run` does with the same id and input.  Raises
+        `NotFound` if there is nothing to resume, `RunFailed` if the run fails, or has failed and is not retried, and
+        `Conflict` if the failed run cannot be retried.
         """
-        return event_loop.drive(control.resume(self._env(), run))
+        return event_loop.drive(control.resume(self._env(), run, retry=retry))
 
-    def resume_stream(self, run: str | None = None) -> Iterator[Happening]:
+    def resume_stream(self, run: str | None = None, *, retry: bool = False) -> Iterator[Happening]:
         """Resume a run and yield its events from here on as they happen; the last event has the result.
 
         Leaving the loop does not stop the run; `cancel` does.  Reading the events raises what `resume` raises.
         """
         env = control.line_of(self._env(), run)
-        return self._watched(env, lambda begun: control.resume(env, run, begun=begun))
+        return self._watched(env, lambda begun: control.resume(env, run, retry=retry, begun=begun))
 
     def cancel(self, run: str | None = None, *, why: str = "cancelled", by: str | None = None) -> RunRecord:
         """Cancel a run; None: the run on this timeline.  The request is durable; a live run stops as soon as it can.

@@ -70,6 +70,7 @@ from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.switching.current_backend import RecordedBackend
 
 __all__ = [
+    "UnaskedModel",
     "begin_queued",
     "cancel",
     "continuation_of",
@@ -179,14 +180,20 @@ async def resume(
     id: str | None = None,
     *,
     shape: Any = None,
+    retry: bool = False,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
     """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
-    A run with no decided call is left as it is.  Raises `NotFound` if there is no such run, `Busy` if a run
+    A run with no decided call is left as it is.  With `retry` a failed run that is no child is retried, as `run` does
+    for the same input.  Raises `NotFound` if there is no such run, `Busy` if a run
     lives on the timeline, `Sealed` if the timeline takes no more writes.
     """
+    names.check_flag("retry", retry)
     kept = await env.run_blocking(partial(_to_resume, env, id))
+    if retry and kept.record.state == "failed" and kept.record.parent is None:
+        env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
+        return await _given_again(env, kept.record.id, shape=shape, retry=True, begun=begun)
     if kept.record.state in ENDED:
         return await earlier(env, kept.record.id, shape=shape)
     if kept.record.state == "created":
@@ -233,13 +240,7 @@ async def begin_queued(
     waiting = await env.run_blocking(partial(queue.queued, env.space, kept.record))
     if waiting is None:
         return await earlier(env, kept.record.id, shape=shape)
-    request = RunRequest(
-        inbound=waiting.inbound(),
-        backend="",
-        head_policy=waiting.head_policy,
-        on_failure=waiting.on_failure,
-        parent_run=kept.record.parent_run,
-    )
+    request = waiting.request(kept.record)
     model: Model | None = None
     while True:
         start, model = await env.run_blocking(partial(_started, env, request, model, kept))
@@ -291,9 +292,10 @@ def _check_retry(env: RunEnvironment, record: RunRecord) -> None:
     head = reader.head_of(env.space, record.timeline).commit
     if not stands_on(env.space, record.id, head):
         raise Conflict(
-            f"run '{record.id}' failed and was undone; nothing was run.",
+            f"run '{record.id}' failed, and '{record.timeline}' does not have its turn, which was undone or never "
+            "taken; nothing was run.",
             code="failed_run_undone",
-            advice="Take the undo back with redo(), or give the input another id.",
+            advice="Take an undo back with redo(), or give the input another id.",
             run=record.id,
         )
     for step in reader.recent(env.space, head):
@@ -402,8 +404,8 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     kept = await env.run_blocking(partial(records.read, env.space, record.id))
     held, revision = await env.run_blocking(partial(leases.look, env.space, record.timeline))
     start = await env.run_blocking(partial(continued, env, kept, held, revision))
-    model = _UnaskedModel(record.backend or "none")
-    await LiveRun(env, start, model).end_cancelled(record.cancel or "cancelled")
+    model = UnaskedModel(record.backend or "none")
+    await LiveRun(env, start, model).end_early("cancelled", record.cancel or "cancelled")
     return (await env.run_blocking(partial(records.read, env.space, record.id))).record
 
 
@@ -469,7 +471,7 @@ def lives(env: RunEnvironment, record: RunRecord) -> bool:
     )
 
 
-class _UnaskedModel(msgspec.Struct, frozen=True):
+class UnaskedModel(msgspec.Struct, frozen=True):
     """The model of a run that only ends."""
 
     backend: str

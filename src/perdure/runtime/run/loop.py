@@ -129,12 +129,12 @@ class LiveRun:
             signal.end()
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)
 
-    async def end_cancelled(self, why: str) -> Result:
+    async def end_early(self, status: RunState, why: str, kind: str | None = None) -> Result:
         """End the run where it is, without another step."""
         try:
             if self._record.line is not None:
                 await self._do(self._leave_timeline)
-            return await self._do(partial(self._close, "cancelled", why))
+            return await self._do(partial(self._close, status, why, kind))
         finally:
             self._env.owners.give_up(self._env.space, self._started.lease)
             self._env.feeds.end(self._env.space.name, self._env.timeline, self._journal.feed)

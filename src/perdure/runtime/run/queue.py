@@ -31,7 +31,7 @@ from perdure.model import canonical
 from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
 from perdure.model.run import QUEUES, HeadPolicy, OnFailure, RunRecord
-from perdure.runtime.run.start import INPUT, Inbound, Input, given_before_as, inbound, other_words
+from perdure.runtime.run.start import INPUT, Inbound, Input, RunRequest, given_before_as, inbound, other_words
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.records import QUEUE, WORK
@@ -56,6 +56,16 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """Return the input as a run takes it."""
         messages = tuple((id, decode_message(text.encode())) for id, text in self.messages)
         return Inbound(messages=messages, is_named=self.named)
+
+    def request(self, record: RunRecord) -> RunRequest:
+        """Return the request that begins the run of `record`; no backend is named yet."""
+        return RunRequest(
+            inbound=self.inbound(),
+            backend=None,
+            head_policy=self.head_policy,
+            on_failure=self.on_failure,
+            parent_run=record.parent_run,
+        )
 
 
 _inputs = msgspec.json.Decoder(QueuedInput)

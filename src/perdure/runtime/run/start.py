@@ -261,7 +261,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its caller requests it."""
 
     inbound: Inbound
-    backend: str
+    backend: str | None  # None: no model was found, so it takes no step and names no backend
     server: str | None = None  # the address that requests to the backend go to
     head_policy: HeadPolicy = "each_step"
     on_failure: OnFailure = "restore"
@@ -483,12 +483,13 @@ def _begun(
     """Start the run; None if another caller gave the same input a moment ago."""
     space, inbound = env.space, request.inbound
     head = reader.head_to_move(known, env.timeline)
-    recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
-    # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
-    if recorded is not None and not (
-        is_on(env, request.backend, recorded.name) and is_same_server(recorded.server, request.server)
-    ):
-        return BackendChanged(recorded)
+    if request.backend is not None:
+        recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
+        # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
+        if recorded is not None and not (
+            is_on(env, request.backend, recorded.name) and is_same_server(recorded.server, request.server)
+        ):
+            return BackendChanged(recorded)
     record = _record(env, request, head)
     if queued is None:
         entering, kept = records.new(record), VersionedRun(record, 1)

@@ -22,9 +22,11 @@ from perdure.model.head import MAIN
 from perdure.model.run import ENDED, RunRecord, RunState
 from perdure.model.text import said_by
 from perdure.model.ticket import Ticket
+from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls import recovery
 from perdure.runtime.run import queue
 from perdure.runtime.run.control import (
+    UnaskedModel,
     begin_queued,
     continuation_of,
     continuing,
@@ -34,6 +36,8 @@ from perdure.runtime.run.control import (
     lives,
     on_timeline,
 )
+from perdure.runtime.run.loop import LiveRun
+from perdure.runtime.run.start import Started, begin
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
@@ -168,9 +172,31 @@ async def _take_queued(env: RunEnvironment, kept: VersionedRun) -> Result | None
         now = await env.run_blocking(partial(records.read, space, record.id))
         if now != kept:
             raise
-        why, kind = said_by(error), type(error).__name__
+        raise RunFailed(await _fail_unbegun(env, kept, error)) from error
+
+
+async def _fail_unbegun(env: RunEnvironment, kept: VersionedRun, error: PerdureError) -> Result:
+    """Fail a queued run that no model can take; its input is committed first, so it is read and can be retried.
+
+    If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
+    """
+    space, why, kind = env.space, said_by(error), type(error).__name__
+    waiting = await env.run_blocking(partial(queue.queued, space, kept.record))
+    if waiting is None:
+        raise error  # another process has begun it just now
+    hooked = is_hooked(env.agent, "run_start")
+    beginning = partial(begin, env, waiting.request(kept.record), hooked=hooked, queued=kept)
+    try:
+        start = await env.run_blocking(beginning)
+    except (Busy, Held, Lost, Moved, Unavailable):
+        raise  # it fails later
+    except PerdureError:
+        why = f"{why} Its input was: {' '.join(message.text for _, message in waiting.inbound().messages)}"
         await env.run_blocking(partial(_end_unbegun, space, kept, "failed", why, kind=kind))
-        raise RunFailed(Result(run=record.id, status="failed", why=why, kind=kind)) from error
+        return Result(run=kept.record.id, status="failed", why=why, kind=kind)
+    if not isinstance(start, Started):
+        raise error  # another run was cut off there just now, and is taken first
+    return await LiveRun(env, start, UnaskedModel("none")).end_early("failed", why, kind)
 
 
 def _is_based(space: Space, record: RunRecord) -> bool:

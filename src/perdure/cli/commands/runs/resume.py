@@ -51,11 +51,11 @@ def resume(
     timeline: AnyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Resumed:
-    """Resume a run that was interrupted, or whose approval was decided
+    """Resume a run that was interrupted, or whose approval was decided, or retry one that failed
 
     Text and calls are printed as they come, with --json only the result. A settled call stays settled: a
     call with an outside effect is repeated only if its tool proves that it was not done. A run that still
-    waits for a decision is left as it is.
+    waits for a decision is left as it is. A run that failed goes on from its last step if its id is given.
     """
     screen = Screen(console(), store=to_be_named(everywhere.store))  # what the code prints goes elsewhere
     with writing(everywhere) as store:
@@ -64,5 +64,10 @@ def resume(
             record = found_run(store.thread(thread), run, None)
             run, line = record.id, timeline or record.timeline
         with with_code(store, thread, code, line, needed=True) as found:
-            result = found.resume(run) if everywhere.json else paint(screen, found.resume_stream(run))
+            retry = run is not None
+            result = (
+                found.resume(run, retry=retry)
+                if everywhere.json
+                else paint(screen, found.resume_stream(run, retry=retry))
+            )
         return Resumed.of(found, result)

@@ -19,7 +19,7 @@ from perdure.shapes.lookup import run_of
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["Run", "found_run", "placed_run", "show"]
+__all__ = ["Run", "found_run", "placed_run", "show", "suggest_retry"]
 
 _COLUMNS = (
     Column("tool", "tool", gives_way=True),
@@ -111,6 +111,14 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
         elif self.run.interrupted or self.run.state == "waiting":
             screen.gap()
             screen.suggest("Go on: ", "runs", "resume", self.thread, self.run.id, "--code", "MODULE:NAME")
+        elif self.run.state == "failed" and self.parent is None:
+            screen.gap()
+            suggest_retry(screen, self.thread, self.run.id)
+
+
+def suggest_retry(screen: Screen, thread: str, run: str, indent: str = "") -> None:
+    """Print the command that retries a failed run."""
+    screen.suggest(f"{indent}Try again: ", "runs", "resume", thread, run, "--code", "MODULE:NAME")
 
 
 def show(

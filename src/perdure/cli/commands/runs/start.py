@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.runs.show import found_run
+from perdure.cli.commands.runs.show import found_run, suggest_retry
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
@@ -29,6 +29,8 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
         run = self.run
         if run.state != "created":
             screen.say("Run ", (run.id, "name"), " has the same id and was queued before: ", run.shown_state)
+            if run.state == "failed":
+                suggest_retry(screen, self.thread, run.id)
             return
         when = f" for {moment(run.due)}" if run.scheduled and run.due else ""
         screen.say(f"Queued{when}: run ", (run.id, "name"))

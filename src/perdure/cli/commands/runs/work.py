@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.commands.runs.show import suggest_retry
 from perdure.cli.input.stores import telemetry, writing
 from perdure.cli.input.user_code import Code, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -61,6 +62,8 @@ class CarriedOn(Answer, frozen=True, kw_only=True):
         why = f"  {self.why}" if self.why else ""
         run = (screen.short_id(self.run), "name")
         screen.cut(state(self.status or "not run"), f"  {self.thread}  ", run, (why, "quiet"))
+        if self.status == "failed":
+            suggest_retry(screen, self.thread, self.run, indent="  ")
         if self.approvals:
             calls = ", ".join(screen.short_id(each, self.approvals) for each in self.approvals)
             screen.wrap(("Waits for a decision on ", "quiet"), calls, indent=2)
