@@ -17,7 +17,7 @@ from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.call import OPEN, CallRecord
-from perdure.model.run import RunRecord, RunState
+from perdure.model.run import ENDED, RunRecord, RunState
 from perdure.shapes.ledger import RunPage, RunShape
 from perdure.shapes.lookup import lately
 from perdure.shapes.text import now, stamp
@@ -58,19 +58,19 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
-    """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
+    """The runs of a thread, oldest first; without one, those of all threads that have not ended.
 
+    With a state and no thread, those of all threads in that state, newest first.
+    """
+
+    state: str | None  # null: any, of all threads any that has not ended
     calls: list[OpenCall]
     unclear: int  # calls of the whole store, or of the thread, whose outcome is unknown
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.runs:
-            screen.say(
-                "There is no run here."
-                if self.thread
-                else "No run is under way, queued, interrupted or waiting."
-            )
+            self._show_nothing(screen)
             self._show_unclear(screen)
             return
         at_now = now()
@@ -94,6 +94,15 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
             screen.suggest("Undone while it waited; end it: ", "runs", "cancel", thread, run)
         self._show_next(screen)
         self._show_unclear(screen)
+
+    def _show_nothing(self, screen: Screen) -> None:
+        if self.thread:
+            screen.say("There is no run here.")
+        elif self.state:
+            screen.say(f"No run of any thread is {self.state}.")
+        else:
+            screen.say("No run is under way, queued, interrupted or waiting.")
+            screen.suggest("Those that failed: ", "runs", "ls", "--state", "failed")
 
     def _words(self, run: RunShape) -> list[str]:
         return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
@@ -128,27 +137,38 @@ def ls(
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> RunLsAnswer:
-    """List the runs of a thread, or all runs that have not ended"""
+    """List the runs of a thread, or all runs that have not ended
+
+    With --state and without a thread, all runs in that state are listed, newest first: `perdure runs ls --state failed`.
+    """
 
     def wanted(each: tuple[Thread, RunRecord]) -> bool:
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
 
     with reading(everywhere) as store:
         opened = None if thread is None else store.thread(thread)
-        found = (
-            list(filter(wanted, _threads(store, store.open_runs())))
-            if opened is None
-            else lately(lambda last: _of(opened, last), wanted, limit)
-        )
+        if opened is not None:
+            found = lately(lambda last: _of(opened, last), wanted, limit)
+        elif state in ENDED:
+            found = [
+                run
+                for each in store.threads()
+                for run in lately(lambda last, on=each: _of(on, last), wanted, limit)
+            ]
+        else:
+            found = list(filter(wanted, _threads(store, store.open_runs())))
         if not found and thread is not None and timeline is not None:
             store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
+        if opened is None and state is not None:
+            kept.reverse()
         unclear = [each for each in store.unclear_calls() if thread in (None, each[0])]
         runs = [RunShape.now(on, record) for on, record in kept]
         interrupted = {each.id for each in runs if each.interrupted}
         return RunLsAnswer(
             thread=thread,
+            state=state,
             runs=runs,
             more=len(kept) < len(found),
             calls=list(_open_calls(kept, unclear, interrupted)),
