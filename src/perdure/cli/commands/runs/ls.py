@@ -9,11 +9,12 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.input.lookup import is_held
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import ago, count, moment, the_last
-from perdure.cli.output.ledger_words import state
+from perdure.cli.output.ledger_words import show_held, state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.call import OPEN, CallRecord
@@ -65,6 +66,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
 
     state: str | None  # null: any, of all threads any that has not ended
     calls: list[OpenCall]
+    held: list[str]  # the threads of open runs that were copied or restored, and not released
     unclear: int  # calls of the whole store, or of the thread, whose outcome is unknown
 
     def show(self, screen: Screen) -> None:
@@ -80,7 +82,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
                 (
                     "" if self.thread else each.thread,
                     each.timeline if each.timeline != "main" else "",
-                    state(each.shown_state),
+                    (f"{each.shown_state}, held", "warn") if self._is_held(each) else state(each.shown_state),
                     _when(each, at_now),
                     "; ".join((*((each.why,) if each.why else ()), *self._words(each))),
                     each.id,
@@ -93,6 +95,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         for run, thread in dict.fromkeys((each.run, each.thread) for each in self.calls if each.undone):
             screen.suggest("Undone while it waited; end it: ", "runs", "cancel", thread, run)
         self._show_next(screen)
+        show_held(screen, self.held)
         self._show_unclear(screen)
 
     def _show_nothing(self, screen: Screen) -> None:
@@ -104,19 +107,25 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
             screen.say("No run is under way, queued, interrupted or waiting.")
             screen.suggest("Those that failed: ", "runs", "ls", "--state", "failed")
 
+    def _is_held(self, run: RunShape) -> bool:
+        return run.thread in self.held and run.state not in ENDED
+
     def _words(self, run: RunShape) -> list[str]:
         return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
 
     def _show_next(self, screen: Screen) -> None:
-        """Print the commands that resume decided or interrupted runs, and the one that shows a call to decide."""
-        ready = [each for each in self.runs if (each.decided or each.interrupted) and not each.set_aside]
+        """Print the commands that resume decided or interrupted runs, and the one that shows a call to decide.
+
+        Of held threads none is resumed or decided.
+        """
+        free = [each for each in self.runs if not self._is_held(each) and not each.set_aside]
+        ready = [each for each in free if each.decided or each.interrupted]
         if ready:
             first = ready[0]
             screen.suggest("Go on:  ", "runs", "resume", first.id, "--code", "MODULE:NAME")
             screen.suggest("Or all: ", "work", "--code", "MODULE:NAME")
-        asked = next(
-            (each for each in self.calls if each.state == "awaiting_approval" and not each.undone), None
-        )
+        waiting = [each for each in self.calls if each.state == "awaiting_approval" and not each.undone]
+        asked = next((each for each in waiting if each.thread not in self.held), None)
         if asked is not None:
             screen.suggest("Decide: ", "approvals", "show", asked.call)
 
@@ -172,6 +181,7 @@ def ls(
             runs=runs,
             more=len(kept) < len(found),
             calls=list(_open_calls(kept, unclear, interrupted)),
+            held=_held(kept),
             unclear=len(unclear),
         )
 
@@ -201,6 +211,12 @@ def _open_calls(
                 undone=each.id in undone,
                 words=f"{each.tool}: {words}",
             )
+
+
+def _held(runs: Iterable[tuple[Thread, RunRecord]]) -> list[str]:
+    """Return the threads of runs that have not ended and go on only after a release."""
+    threads = {thread.id: thread for thread, record in runs if record.state not in ENDED}
+    return sorted(id for id, thread in threads.items() if is_held(thread))
 
 
 def _undone(thread: Thread, run: RunRecord) -> frozenset[str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from perdure.cli.input.lookup import thread_with
+import msgspec
+
+from perdure.cli.input.lookup import is_held, thread_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import moment
-from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_losses, state
+from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_held, show_losses, state
 from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import NotFound
 from perdure.model.call import UNCLEAR
 from perdure.model.names import did_you_mean, id_meant
-from perdure.model.run import RunRecord, Usage
+from perdure.model.run import ENDED, RunRecord, Usage
 from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
 from perdure.shapes.lookup import run_of
 from perdure.store.store import Store
@@ -34,6 +36,8 @@ _CHILDREN = (Column("child on", "name", gives_way=True), Column("state"), Column
 
 class Run(RunDetail, Answer, frozen=True, kw_only=True):
     """One run: its state, its route, its messages and its calls."""
+
+    held: bool = False  # its thread was copied or restored, and not released
 
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
@@ -91,6 +95,10 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 screen.say((f"    {note}", "quiet"))
 
     def _advise(self, screen: Screen) -> None:
+        if self.held and self.run.state not in ENDED:
+            screen.gap()
+            show_held(screen, [self.thread])
+            return
         children = [each for each in self.children if each.state == "waiting"]
         if children and not self.run.decided:
             screen.gap()
@@ -127,7 +135,8 @@ def show(
     """
     with reading(everywhere) as store:
         found = store.thread(thread)
-        return Run.of(found, found_run(found, run, timeline))
+        shown = Run.of(found, found_run(found, run, timeline))
+        return msgspec.structs.replace(shown, held=is_held(found))
 
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
