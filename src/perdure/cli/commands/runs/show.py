@@ -50,7 +50,7 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
                 *((("child of", f"run {self.parent.run} of {self.parent.thread}"),) if self.parent else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
-                ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
+                ("agent", f"{run.agent}{_version(run)} {_on(run)}"),
                 *((("calls", self._calls_in_words()),) if self.calls else ()),
                 *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
                 ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
@@ -196,6 +196,13 @@ def _spent(usage: Usage, cost: CostShape) -> list[tuple[str, str]]:
 
 def _stop(stop: StopShape) -> str:
     return stop.reason if stop.word is None else f"{stop.reason} ({stop.word})"
+
+
+def _on(run: RunShape) -> str:
+    """Return the backend of a run in words; one that failed before its first step, or has not begun, has none."""
+    if run.backend:
+        return f"on {run.backend}"
+    return "(no step was taken)" if run.state in ENDED else "(no step was taken yet)"
 
 
 def _version(run: RunShape) -> str:
