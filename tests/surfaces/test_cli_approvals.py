@@ -425,6 +425,24 @@ def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
     assert (told["repeats"]["id"], told["repeats"]["state"]) == (earlier, "needs_human")
 
 
+@pytest.mark.parametrize(("outcome", "told"), [("done", "was done"), ("not_done", "was not done")])
+def test_a_repetition_of_a_call_that_was_settled_since_says_so(house: Shell, outcome: str, told: str) -> None:
+    """Its headline is about the state of the earlier call now; before, it may have happened."""
+    with perdure.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    call = house.ok("approvals", "ls", "house", "--json").json["approvals"][-1]["call"]
+
+    before = house.ok("approvals", "show", "house", call).out
+    house.ok("calls", "resolve", "house", earlier, outcome, "--why", "the bank says so")
+    after = " ".join(house.ok("approvals", "show", "house", call).out.split())
+
+    assert "it may have happened" in " ".join(before.split())
+    assert "it may have happened" not in after
+    assert f"{told}, as a person said since: the bank says so" in after
+
+
 def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
     """Also that its time is over, before anybody has looked."""
 

@@ -55,6 +55,34 @@ def test_a_held_thread_is_not_resumed_or_decided_before_its_release(house: Shell
     assert "Nothing was held" in house.ok("runs", "release", "--all", *other).out
 
 
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("runs", "approvals show"),
+        ("runs show house", "approvals show"),
+        ("approvals show house", "approvals approve"),
+        ("approvals ls", "approvals approve"),
+        ("threads show house", "runs resume"),
+        (f"work --until-idle --code {CODE}", "runs resume"),
+    ],
+)
+def test_listings_say_that_a_thread_is_held(house: Shell, words: str, refused: str) -> None:
+    """And name the command that releases it, not one that would be refused; after it nothing is said."""
+    house.ok("copy", "perdure.db", "other.db")
+    command = (*words.split(), "--store", "other.db")
+    release = "perdure runs release house --store other.db"
+
+    held = house.ok(*command).out
+    house.ok("runs", "release", "house", "--store", "other.db")
+    released = house.ok(*command).out
+
+    assert "held" in held
+    assert release in held
+    assert f"perdure {refused}" not in held
+    assert "held" not in released
+    assert release not in released
+
+
 def test_an_interrupted_run_is_held_too(bread: Shell) -> None:
     """Of two stores only one may go on with it."""
     bread.ok("copy", "perdure.db", "other.db")

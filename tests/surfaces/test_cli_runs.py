@@ -15,10 +15,11 @@ import pytest
 
 import perdure
 from perdure import Agent, Stop
+from perdure.errors import RunFailed
 from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
-from perdure.testing import Script, say, step, use
+from perdure.testing import Script, fail, say, step, use
 from tests.forked import PIPE, ForkedProcess, commands
 from tests.surfaces import paying
 from tests.surfaces.paying import CODE, cut_off, payer
@@ -180,9 +181,31 @@ def test_runs_of_a_thread_are_filtered(house: Shell) -> None:
     assert "There is no run here" in house.ok("runs", "ls", "house", "--state", "failed").out
 
 
+def test_runs_in_a_state_are_listed_over_all_threads(house: Shell) -> None:
+    """Newest first, as many as the limit, also where they have ended; the control is a thread that succeeded."""
+    with perdure.open(house.store) as store:
+        for name in ("a", "b", "c"):
+            with pytest.raises(RunFailed):
+                store.thread(name, agent=Agent(name, backend=Script(fail(ValueError("no"))))).run("Hello")
+        store.thread("d", agent=Agent("d", backend=Script(say("Hi.")))).run("Hello")
+
+    def threads(*words: str) -> list[str]:
+        return [each["thread"] for each in house.ok("runs", "ls", "--json", *words).json["runs"]]
+
+    limited = house.ok("runs", "ls", "--state", "failed", "--limit", "2").out
+
+    assert threads("--state", "failed") == ["c", "b", "a"]
+    assert threads("--state", "failed", "--limit", "2") == ["c", "b"]
+    assert "The last 2 runs; --limit 0 lists all." in limited
+    assert threads("--state", "succeeded") == ["d"]
+    assert threads("--state", "waiting") == threads() == ["house"]
+    assert "No run of any thread is cancelled." in house.ok("runs", "ls", "--state", "cancelled").out
+
+
 def test_without_runs_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
     assert "No run is under way" in shell.ok("runs").out
+    assert "perdure runs ls --state failed" in shell.ok("runs").out
     assert "There is no run here" in shell.ok("runs", "ls", "shopping").out
     assert shell("runs", "show", "shopping").code == 3
 

@@ -248,6 +248,18 @@ def test_a_place_that_a_document_does_not_have_is_told(shell: Shell, command: li
     assert "Did you mean 'jam'?" in ended.err
 
 
+@pytest.mark.parametrize("command", [["state", "blame"], ["state", "log"]])
+def test_a_nested_place_in_another_notation_is_spelled_as_a_list(shell: Shell, command: list[str]) -> None:
+    """What the advice spells is found."""
+    shell.ok("state", "put", "shopping", "/prices.json", '{"jam": {"price": [1]}}')
+
+    ended = shell(*command, "shopping", "/prices.json", "--place", "jam.price.0", "--json")
+
+    spelled = ended.error["hint"].split("'")[1]
+    assert spelled == '["jam", "price", 0]'
+    shell.ok(*command, "shopping", "/prices.json", "--place", spelled)
+
+
 def test_an_agents_own_map_is_read_and_written_with_agent(shell: Shell) -> None:
     """The same verbs; there is no thread then."""
     listed = shell.ok("state", "--agent", "helper", "--json").json

@@ -333,13 +333,26 @@ def test_gc_keeps_everything_without_a_policy(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("age", "days"),
-    [("12h", 0.5), ("36h", 1.5), ("90m", 0.0625), ("30", 30), ("30d", 30), ("4w", 28), ("1y", 365)],
+    [("12h", 0.5), ("36h", 1.5), ("90m", 0.0625), ("30d", 30), ("4w", 28), ("1y", 365)],
 )
 def test_the_age_of_a_policy_is_given_in_minutes_to_years(shell: Shell, age: str, days: float) -> None:
-    """A number alone is days, as it was."""
+    """Each unit counts."""
     asked = shell.ok("gc", "--undone-older-than", age, "--json").json
 
     assert asked["policy"] == {"undone_after_days": days}
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["gc --undone-older-than 30", "gc --threads-older-than 30 --apply", "memory add x --owner ann --keep 30"],
+)
+def test_a_duration_without_a_unit_is_refused_with_one(shell: Shell, words: str) -> None:
+    """The control is the same command with the unit that the advice names."""
+    refused = shell(*words.split(), "--json")
+
+    assert (refused.code, refused.error["code"]) == (2, "duration_invalid")
+    assert "30d" in refused.error["hint"]
+    shell.ok(*words.replace("30", "30d").split())
 
 
 def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -> None:

@@ -329,9 +329,44 @@ def test_an_address_that_is_given_is_where_the_thread_goes(private: Shell, serve
     ended = private.ok("threads", "switch", "private", "--to", "openai:gpt-5.4", "--base-url", server)
 
     assert f"Requests go to {server}." in ended.out
+    declared = f'declare Backend("openai:gpt-5.4", base_url="{server}")'
+    assert (declared in " ".join(ended.out.split())) is (
+        server == PROXY
+    )  # the name alone leads to the vendor
     with perdure.open(private.store) as store:
         thread = store.thread("private")
         assert (thread.backend, thread.server) == ("openai:gpt-5.4", server)
+
+
+def test_code_that_declares_the_address_is_not_asked_to(
+    private: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same switch by the name of the agent alone, which says what to write."""
+    (private.directory / "planning.py").write_text(
+        "from perdure import Agent, Backend\n"
+        f"planner = Agent('planner', backend=Backend('openai:gpt-5.4', base_url={PROXY!r}))\n"
+    )
+    monkeypatch.syspath_prepend(private.directory)
+    command = ("threads", "switch", "private", "--to", "openai:gpt-5.4", "--base-url", PROXY, "--json")
+
+    named = private.ok(*command, "--dry-run").json
+    coded = private.ok(*command, "--code", "planning:planner").json
+
+    assert named["declare"] == f'Backend("openai:gpt-5.4", base_url="{PROXY}")'
+    assert (coded["switched"], coded["declare"]) == (True, None)
+
+
+def test_a_run_that_was_refused_for_its_server_took_no_step(private: Shell) -> None:
+    """It is not said to be on no backend; what it needs is in its reason."""
+    agent = Agent("planner", backend=Backend(A, base_url=VENDOR))
+    with perdure.open(private.store) as store:
+        store.thread("private").start("Hello")
+        store.work([agent], until_idle=True)
+
+    shown = private.ok("runs", "show", "private").out
+
+    assert "planner (no step was taken)" in shown
+    assert "no backend" not in shown
 
 
 def test_the_check_names_the_server_that_is_left(private: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -264,10 +265,33 @@ def test_bisect_finds_what_has_changed_again_since(shell: Shell) -> None:
     ended, found = shell(*asked), shell.ok(*asked, "--bad", "HEAD~1").json
 
     assert ended.error["code"] == "predicate_false_at_end"
-    assert "perdure state log shopping" in ended.error["hint"]
+    assert "`perdure state log shopping /price.json`" in ended.error["hint"]
     at = found["commit"]["digest"]
     assert shell.ok("state", "get", "shopping", "/price.json", "--at", at, "--json").json["value"] == 9
     assert shell.ok(*asked, "--at", "HEAD~1").json == found
+
+
+def test_bisect_inside_a_document_names_its_place(shell: Shell) -> None:
+    """The command that the error names can be typed, and a place in another notation is spelled as a list."""
+    shell.ok("state", "put", "shopping", "/prices.json", '{"bread": {"price": 3}}', "--timeline", "what-if")
+    about = (
+        "threads",
+        "bisect",
+        "shopping",
+        "--timeline",
+        "what-if",
+        "--path",
+        "/prices.json",
+        "--above",
+        "5",
+    )
+
+    ended = shell(*about, "--place", '["bread", "price"]', "--json")
+    dotted = shell(*about, "--place", "bread.price", "--json")
+
+    named = ended.error["hint"].split("`")[1]
+    assert shell.ok(*shlex.split(named)[1:], "--json").json["versions"][0]["preview"] == "3"
+    assert '--place \'["bread", "price"]\'' in dotted.error["hint"]
 
 
 def test_a_path_limits_the_side_of_a_merge(shell: Shell) -> None:

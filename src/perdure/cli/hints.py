@@ -109,10 +109,6 @@ COMMANDS: Mapping[str, str] = {
         "Take the undo back with <threads redo {thread}>, or end the child with <runs cancel THREAD {run}>."
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
-    "predicate_false_at_end": (
-        "If it was true once, name such a commit with --bad: <state log THREAD PATH> shows every value that the path "
-        "has had. Else ask the opposite."
-    ),
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",

@@ -27,7 +27,7 @@ from perdure.engines.contract import Step
 from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, reader
 from perdure.history.ancestry import Point, Stretch
-from perdure.history.changes.json_edits import Place, read, spell_place
+from perdure.history.changes.json_edits import Place, nested_place, read, spell_place
 from perdure.history.changes.values import read_json
 from perdure.history.space import Space
 from perdure.history.tree import Entry, diff
@@ -202,10 +202,11 @@ def _nothing_there(space: Space, entry: Entry, place: Place) -> NotFound:
     step = str(place[-1]).strip("/.")  # as a pointer of another notation has it
     close = [step] if step in keys else near(step, keys)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    nested = nested_place(place) or ("jam", 0)
     return NotFound(
         f"the document {entry.path} has nothing at {spell_place(place)}.{hint}",
         code="place_not_found",
-        advice="A place is a list of the keys and indexes that lead to it.",
+        advice=f"A place is a list of the keys and indexes that lead to it: '{spell_place(nested)}'.",
         path=entry.path,
         place=place,
         near=close,

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, moment_names
 from perdure.cli.options import EVERYWHERE
-from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.errors import Held, Invalid, NotFound, PerdureError
+from perdure.ledger.held import check_released
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
@@ -28,6 +29,7 @@ from perdure.store.view import View
 __all__ = [
     "call_on",
     "given",
+    "is_held",
     "named",
     "open_on",
     "resolve",
@@ -184,3 +186,12 @@ def _whole_id(thread: Thread, kind: str, id: str) -> str | None:
         return thread.trace(id, history=False).record.id
     except NotFound:
         return None
+
+
+def is_held(thread: Thread) -> bool:
+    """Return whether a thread came from another store and was not released."""
+    try:
+        check_released(thread._space)  # pyright: ignore[reportPrivateUsage]
+    except Held:
+        return True
+    return False

@@ -50,17 +50,15 @@ def the_last(number: int, noun: str) -> str:
     return f"The last {noun}" if number == 1 else f"The last {count(number, noun)}"
 
 
-def duration(text: str, *, unit: str = "d") -> timedelta:
-    """Return how long a text such as 45s, 10m, 12h, 30d, 4w or 1y says; raises `Invalid`.
-
-    `unit` is that of a number alone; empty: such a number is refused.
-    """
-    given = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + unit)
+def duration(text: str) -> timedelta:
+    """Return how long a text such as 45s, 10m, 12h, 30d, 4w or 1y says; raises `Invalid`, also for a number alone."""
+    given = _DURATION.fullmatch(text)
     if given is None:
+        days = text if _DURATION.fullmatch(f"{text}d") else "30"
         raise Invalid(
             f"{text!r} is not a duration; nothing was done.",
             code="duration_invalid",
-            advice="Write 12h, 30d, 4w or 1y.",
+            advice=f"Write a number with its unit: {days}d for days, or 12h, 4w, 1y.",
             duration=text,
         )
     return int(given[1]) * _UNITS[given[2]]

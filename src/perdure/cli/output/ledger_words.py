@@ -9,7 +9,7 @@ from perdure.cli.output.screen import Cell, Column, Part, Screen
 from perdure.shapes.conversation import LossShape
 from perdure.shapes.text import safe_json, shortened
 
-__all__ = ["calls_in_words", "on_one_line", "show_losses", "state", "way"]
+__all__ = ["calls_in_words", "on_one_line", "show_held", "show_losses", "state", "way"]
 
 
 _LENGTH = 60
@@ -50,6 +50,18 @@ def way(states: Sequence[str]) -> Iterator[Part]:
     for at, each in enumerate(states):
         yield (" → " if at else "", "quiet")
         yield state(each)
+
+
+def show_held(screen: Screen, threads: Sequence[str]) -> None:
+    """Print that the runs and approvals of these threads are held, and the command that releases them."""
+    if not threads:
+        return
+    which, released = (
+        (f"'{threads[0]}'", threads[0]) if len(threads) == 1 else (f"{len(threads)} threads", "--all")
+    )
+    held = f"Runs and approvals of {which} are held: copied or restored from another store."
+    screen.wrap(("! ", "warn"), held)
+    screen.suggest("If nothing else runs them: ", "runs", "release", released)
 
 
 _COLUMNS = (

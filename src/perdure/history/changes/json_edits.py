@@ -11,6 +11,7 @@ the place does not exist, `Invalid` if something else is there.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, cast
 
@@ -21,7 +22,7 @@ from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.patch import Verb
 
-__all__ = ["Place", "apply", "check_place", "parse_place", "read", "spell_place"]
+__all__ = ["Place", "apply", "check_place", "nested_place", "parse_place", "read", "spell_place"]
 
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -74,6 +75,14 @@ def spell_place(at: Place) -> str:
     if len(at) == 1 and isinstance(at[0], str) and not at[0].startswith("["):
         return at[0]
     return json.dumps(at, ensure_ascii=False)
+
+
+def nested_place(at: Place) -> Place | None:
+    """Return the place that one key with dots or slashes, as other notations have it, would mean; None: none."""
+    if len(at) != 1 or not isinstance(at[0], str):
+        return None
+    steps = [each for each in re.split(r"[./]", at[0]) if each]
+    return tuple(int(each) if each.isdecimal() else each for each in steps) if len(steps) > 1 else None
 
 
 def check_place(at: object) -> Place:

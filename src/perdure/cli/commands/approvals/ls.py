@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from perdure.cli.input.lookup import open_on
+from perdure.cli.input.lookup import is_held, open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.formatting import ago, count, moment
-from perdure.cli.output.ledger_words import on_one_line
+from perdure.cli.output.ledger_words import on_one_line, show_held
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.ticket import Ticket
@@ -35,6 +35,8 @@ _COLUMNS = (
 class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
     """What waits for a decision, oldest first."""
 
+    held: list[str]  # the threads of these that were copied or restored, and not released
+
     def show(self, screen: Screen) -> None:
         """Print a table, and how to go on."""
         if not self.approvals:
@@ -51,7 +53,11 @@ class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
                     each.tool,
                     each.effect,
                     on_one_line(each.arguments),
-                    moment(each.expires_at) if each.expires_at else "",
+                    "held"
+                    if each.thread in self.held
+                    else moment(each.expires_at)
+                    if each.expires_at
+                    else "",
                     each.call,
                 )
                 for each in self.approvals
@@ -67,6 +73,7 @@ class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
             first.thread,
             screen.short_id(first.call, (each.call for each in self.approvals)),
         )
+        show_held(screen, self.held)
 
 
 def ls(
@@ -83,7 +90,10 @@ def ls(
         found.sort(key=lambda each: each[1].asked_at)
         kept, more, at_now = *cut_off(found, limit), now()
         return Approvals(
-            thread=thread, approvals=[TicketShape.of(*each, at_now=at_now) for each in kept], more=more
+            thread=thread,
+            approvals=[TicketShape.of(*each, at_now=at_now) for each in kept],
+            held=sorted(id for id, on in {on.id: on for on, _ in kept}.items() if is_held(on)),
+            more=more,
         )
 
 

@@ -6,18 +6,19 @@ import shlex
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.completion import in_store
-from perdure.cli.input.lookup import open_on
+from perdure.cli.input.lookup import is_held, open_on
 from perdure.cli.input.stores import reading
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import difference
 from perdure.cli.output.formatting import moment
-from perdure.cli.output.ledger_words import state
+from perdure.cli.output.ledger_words import show_held, state
 from perdure.cli.output.screen import Part, Screen
 from perdure.errors import Invalid, NotFound
 from perdure.shapes.ledger import ApprovalDetail, CallRecordShape, DecisionShape
@@ -33,9 +34,11 @@ _LAPSES = {"expire": "it expires", "deny": "it is denied", "approve": "it is app
 class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
     """One approval: the question, the call that it is about, and what was decided."""
 
+    held: bool = False  # its thread was copied or restored, and not released
+
     def show(self, screen: Screen) -> None:
         """Print who asks for what, and what can be decided."""
-        screen.wrap((self.ticket.message or self._question, "title"))
+        screen.wrap((self._settled_since or self.ticket.message or self._question, "title"))
         screen.gap()
         show_json(screen, self.arguments)
         screen.gap()
@@ -45,7 +48,9 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
             screen.say(("It repeats, or may repeat, an earlier call:", "warn"))
             screen.facts(_earlier(self.repeats))
         screen.gap()
-        if self.decision is None:
+        if self.decision is None and self.held:
+            show_held(screen, [self.thread])
+        elif self.decision is None:
             self._advise(screen)
         else:
             self._tell(screen, self.decision)
@@ -55,6 +60,21 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
         return {"approve": "may this call go on?", "repeat": "may this call be repeated?"}.get(
             self.ticket.action, self.ticket.action
         )
+
+    @property
+    def _settled_since(self) -> str:
+        """Return what became of an earlier call whose outcome was unknown when this was asked; empty: it still is."""
+        earlier = self.repeats  # if there is one, the parameters are an object
+        if (
+            earlier is None
+            or self.ticket.parameters.get("case") != "unclear"
+            or earlier.state not in ("resolved", "succeeded")
+        ):
+            return ""
+        what = "was not done" if earlier.outcome == "not_done" else "was done"
+        source = "as a person said since" if earlier.state == "resolved" else "as was found out since"
+        why = f": {earlier.why}" if earlier.why and earlier.state == "resolved" else ""
+        return f"the same call to {earlier.tool}, '{earlier.id}', {what}, {source}{why}"
 
     def _facts(self) -> list[tuple[str, Part]]:
         ticket, call = self.ticket, self.call
@@ -125,7 +145,8 @@ def show(
     with reading(everywhere) as store:
         found = store.thread(thread)
         call = call or _only_one(store, thread, timeline)
-        return ApprovalShowAnswer.of(found, call_seen_from(found, call, timeline))
+        answer = ApprovalShowAnswer.of(found, call_seen_from(found, call, timeline))
+        return msgspec.structs.replace(answer, held=is_held(found))
 
 
 def _only_one(store: Store, thread: str, timeline: str | None) -> str:

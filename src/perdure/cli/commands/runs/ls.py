@@ -9,15 +9,16 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.input.lookup import is_held
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyThread, Everywhere, Limit, OnlyTimeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import ago, count, moment, the_last
-from perdure.cli.output.ledger_words import state
+from perdure.cli.output.ledger_words import show_held, state
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import NotFound
 from perdure.model.call import OPEN, CallRecord
-from perdure.model.run import RunRecord, RunState
+from perdure.model.run import ENDED, RunRecord, RunState
 from perdure.shapes.ledger import RunPage, RunShape
 from perdure.shapes.lookup import lately
 from perdure.shapes.text import now, stamp
@@ -58,19 +59,20 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
-    """The runs of a thread, oldest first; without one, those of all threads that have not ended."""
+    """The runs of a thread, oldest first; without one, those of all threads that have not ended.
 
+    With a state and no thread, those of all threads in that state, newest first.
+    """
+
+    state: str | None  # null: any, of all threads any that has not ended
     calls: list[OpenCall]
+    held: list[str]  # the threads of open runs that were copied or restored, and not released
     unclear: int  # calls of the whole store, or of the thread, whose outcome is unknown
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.runs:
-            screen.say(
-                "There is no run here."
-                if self.thread
-                else "No run is under way, queued, interrupted or waiting."
-            )
+            self._show_nothing(screen)
             self._show_unclear(screen)
             return
         at_now = now()
@@ -80,7 +82,7 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
                 (
                     "" if self.thread else each.thread,
                     each.timeline if each.timeline != "main" else "",
-                    state(each.shown_state),
+                    (f"{each.shown_state}, held", "warn") if self._is_held(each) else state(each.shown_state),
                     _when(each, at_now),
                     "; ".join((*((each.why,) if each.why else ()), *self._words(each))),
                     each.id,
@@ -93,21 +95,37 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         for run, thread in dict.fromkeys((each.run, each.thread) for each in self.calls if each.undone):
             screen.suggest("Undone while it waited; end it: ", "runs", "cancel", thread, run)
         self._show_next(screen)
+        show_held(screen, self.held)
         self._show_unclear(screen)
+
+    def _show_nothing(self, screen: Screen) -> None:
+        if self.thread:
+            screen.say("There is no run here.")
+        elif self.state:
+            screen.say(f"No run of any thread is {self.state}.")
+        else:
+            screen.say("No run is under way, queued, interrupted or waiting.")
+            screen.suggest("Those that failed: ", "runs", "ls", "--state", "failed")
+
+    def _is_held(self, run: RunShape) -> bool:
+        return run.thread in self.held and run.state not in ENDED
 
     def _words(self, run: RunShape) -> list[str]:
         return [each.words for each in self.calls if (each.thread, each.run) == (run.thread, run.id)]
 
     def _show_next(self, screen: Screen) -> None:
-        """Print the commands that resume decided or interrupted runs, and the one that shows a call to decide."""
-        ready = [each for each in self.runs if (each.decided or each.interrupted) and not each.set_aside]
+        """Print the commands that resume decided or interrupted runs, and the one that shows a call to decide.
+
+        Of held threads none is resumed or decided.
+        """
+        free = [each for each in self.runs if not self._is_held(each) and not each.set_aside]
+        ready = [each for each in free if each.decided or each.interrupted]
         if ready:
             first = ready[0]
             screen.suggest("Go on:  ", "runs", "resume", first.id, "--code", "MODULE:NAME")
             screen.suggest("Or all: ", "work", "--code", "MODULE:NAME")
-        asked = next(
-            (each for each in self.calls if each.state == "awaiting_approval" and not each.undone), None
-        )
+        waiting = [each for each in self.calls if each.state == "awaiting_approval" and not each.undone]
+        asked = next((each for each in waiting if each.thread not in self.held), None)
         if asked is not None:
             screen.suggest("Decide: ", "approvals", "show", asked.call)
 
@@ -128,30 +146,42 @@ def ls(
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> RunLsAnswer:
-    """List the runs of a thread, or all runs that have not ended"""
+    """List the runs of a thread, or all runs that have not ended
+
+    With --state and without a thread, all runs in that state are listed, newest first: `perdure runs ls --state failed`.
+    """
 
     def wanted(each: tuple[Thread, RunRecord]) -> bool:
         return state in (None, each[1].state) and timeline in (None, each[1].timeline)
 
     with reading(everywhere) as store:
         opened = None if thread is None else store.thread(thread)
-        found = (
-            list(filter(wanted, _threads(store, store.open_runs())))
-            if opened is None
-            else lately(lambda last: _of(opened, last), wanted, limit)
-        )
+        if opened is not None:
+            found = lately(lambda last: _of(opened, last), wanted, limit)
+        elif state in ENDED:
+            found = [
+                run
+                for each in store.threads()
+                for run in lately(lambda last, on=each: _of(on, last), wanted, limit)
+            ]
+        else:
+            found = list(filter(wanted, _threads(store, store.open_runs())))
         if not found and thread is not None and timeline is not None:
             store.thread(thread, timeline=timeline)  # says which there are, if there is no such one
         found.sort(key=lambda each: each[1].begun_at)
         kept = found[-limit:] if limit else found
+        if opened is None and state is not None:
+            kept.reverse()
         unclear = [each for each in store.unclear_calls() if thread in (None, each[0])]
         runs = [RunShape.now(on, record) for on, record in kept]
         interrupted = {each.id for each in runs if each.interrupted}
         return RunLsAnswer(
             thread=thread,
+            state=state,
             runs=runs,
             more=len(kept) < len(found),
             calls=list(_open_calls(kept, unclear, interrupted)),
+            held=_held(kept),
             unclear=len(unclear),
         )
 
@@ -181,6 +211,12 @@ def _open_calls(
                 undone=each.id in undone,
                 words=f"{each.tool}: {words}",
             )
+
+
+def _held(runs: Iterable[tuple[Thread, RunRecord]]) -> list[str]:
+    """Return the threads of runs that have not ended and go on only after a release."""
+    threads = {thread.id: thread for thread, record in runs if record.state not in ENDED}
+    return sorted(id for id, thread in threads.items() if is_held(thread))
 
 
 def _undone(thread: Thread, run: RunRecord) -> frozenset[str]:

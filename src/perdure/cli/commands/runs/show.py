@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from perdure.cli.input.lookup import thread_with
+import msgspec
+
+from perdure.cli.input.lookup import is_held, thread_with
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, AnyTimeline, Everywhere, LastRun, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_message
 from perdure.cli.output.formatting import moment
-from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_losses, state
+from perdure.cli.output.ledger_words import calls_in_words, on_one_line, show_held, show_losses, state
 from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import NotFound
 from perdure.model.call import UNCLEAR
 from perdure.model.names import did_you_mean, id_meant
-from perdure.model.run import RunRecord, Usage
+from perdure.model.run import ENDED, RunRecord, Usage
 from perdure.shapes.ledger import CostShape, RunDetail, RunShape, StopShape
 from perdure.shapes.lookup import run_of
 from perdure.store.store import Store
@@ -35,6 +37,8 @@ _CHILDREN = (Column("child on", "name", gives_way=True), Column("state"), Column
 class Run(RunDetail, Answer, frozen=True, kw_only=True):
     """One run: its state, its route, its messages and its calls."""
 
+    held: bool = False  # its thread was copied or restored, and not released
+
     def show(self, screen: Screen) -> None:
         """Print facts, words and calls, and what can be done now."""
         run = self.run
@@ -46,7 +50,7 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 *((("stop", _stop(run.stop)),) if run.stop else ()),
                 *((("child of", f"run {self.parent.run} of {self.parent.thread}"),) if self.parent else ()),
                 ("thread", f"{self.thread}, timeline {run.timeline}"),
-                ("agent", f"{run.agent}{_version(run)} on {run.backend or 'no backend'}"),
+                ("agent", f"{run.agent}{_version(run)} {_on(run)}"),
                 *((("calls", self._calls_in_words()),) if self.calls else ()),
                 *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
                 ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
@@ -91,6 +95,10 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 screen.say((f"    {note}", "quiet"))
 
     def _advise(self, screen: Screen) -> None:
+        if self.held and self.run.state not in ENDED:
+            screen.gap()
+            show_held(screen, [self.thread])
+            return
         children = [each for each in self.children if each.state == "waiting"]
         if children and not self.run.decided:
             screen.gap()
@@ -135,7 +143,8 @@ def show(
     """
     with reading(everywhere) as store:
         found = store.thread(thread)
-        return Run.of(found, found_run(found, run, timeline))
+        shown = Run.of(found, found_run(found, run, timeline))
+        return msgspec.structs.replace(shown, held=is_held(found))
 
 
 def found_run(thread: Thread, id: str | None, timeline: str | None) -> RunRecord:
@@ -195,6 +204,13 @@ def _spent(usage: Usage, cost: CostShape) -> list[tuple[str, str]]:
 
 def _stop(stop: StopShape) -> str:
     return stop.reason if stop.word is None else f"{stop.reason} ({stop.word})"
+
+
+def _on(run: RunShape) -> str:
+    """Return the backend of a run in words; one that failed before its first step, or has not begun, has none."""
+    if run.backend:
+        return f"on {run.backend}"
+    return "(no step was taken)" if run.state in ENDED else "(no step was taken yet)"
 
 
 def _version(run: RunShape) -> str:

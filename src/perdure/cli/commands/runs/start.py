@@ -77,7 +77,7 @@ def start(
 
 def _time(text: str) -> datetime | timedelta:
     with suppress(Invalid):
-        return duration(text, unit="")
+        return duration(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

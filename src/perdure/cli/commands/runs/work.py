@@ -21,7 +21,7 @@ from perdure.cli.input.user_code import Code, found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
-from perdure.cli.output.ledger_words import state
+from perdure.cli.output.ledger_words import show_held, state
 from perdure.cli.output.screen import Screen, console
 from perdure.cli.usage import to_be_named
 from perdure.errors import Invalid, PerdureError
@@ -136,6 +136,9 @@ def work(
             for other, runs in _waiting_for_others(store, {each.name for each in agents}).items():
                 waiting = f"{count(runs, 'queued run')} {'is' if runs == 1 else 'are'} for agent '{other}'"
                 screen.wrap(("! ", "warn"), f"{waiting}, which --code {code} does not have.")
+            with suppress(PerdureError):  # damage is reported with the run that has it
+                open_ = {id for id, _ in store.open_runs()}
+                show_held(screen, sorted(open_.intersection(store.held())))
             output.flush()
         with redirect_stdout(sys.stderr):  # what the code prints goes elsewhere
             done = store.work(agents, at_once=at_once, until_idle=until_idle, stop=stop, report=report)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, cast
 
@@ -22,7 +23,7 @@ from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
 from perdure.errors import Forgotten, Invalid, NotFound
-from perdure.history.changes.json_edits import Place, parse_place, read, spell_place
+from perdure.history.changes.json_edits import Place, nested_place, parse_place, read, spell_place
 from perdure.model import canonical
 from perdure.model.canonical import Json
 from perdure.model.head import MAIN
@@ -98,6 +99,12 @@ class Question:
     def where(self) -> str:
         """Return the path and the place in words."""
         return f"{self.path} at {spell_place(self.inside)}" if self.inside else self.path
+
+    @property
+    def nested(self) -> str:
+        """Return how the place is written if it is spelled as in another notation, else nothing."""
+        meant = nested_place(self.inside)
+        return f" A nested place is a list: --place '{spell_place(meant)}'." if meant else ""
 
     def _test(self) -> _Test:
         if self.equals is not None:
@@ -217,10 +224,11 @@ def bisect(
             raise Invalid(
                 f"{question.where} has no value at the new end, so nothing was searched.",
                 code="path_absent_at_end",
-                advice="Name a commit that has it with --bad, or ask with --absent when it was removed.",
+                advice=f"Name a commit that has it with --bad, or ask with --absent when it was removed.{question.nested}",
                 path=question.path,
             )
-        first = seen.bisect(asked, good=old)
+        with _naming_the_path(found.id, question, timeline):
+            first = seen.bisect(asked, good=old)
         return Turned(
             thread=found.id,
             timeline=timeline,
@@ -230,3 +238,23 @@ def bisect(
             commit=CommitShape.of(first),
             input=input_at(found.at(first)),
         )
+
+
+@contextmanager
+def _naming_the_path(thread: str, question: Question, timeline: str) -> Generator[None]:
+    """Let the error for a condition that is false at the new end name the command that shows the path's values."""
+    try:
+        yield
+    except Invalid as error:
+        if error.code != "predicate_false_at_end":
+            raise
+        log = ["perdure", "state", "log", thread, question.path]
+        log += ["--place", question.place] if question.place is not None else []
+        log += ["--timeline", timeline] if timeline != MAIN else []
+        raise Invalid(
+            error.message,
+            code=error.code,
+            advice=f"If it was true once, name such a commit with --bad: `{shlex.join(log)}` shows every value that was "
+            "there. Else ask the opposite.",
+            **error.facts,
+        ) from error

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure.cli.errors import CODES
-from perdure.cli.input.lookup import view_at
+from perdure.cli.input.lookup import is_held, view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_damage, show_message
 from perdure.cli.output.formatting import count, moment
+from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Corrupt
 from perdure.model.head import MAIN
@@ -28,6 +31,8 @@ _COLUMNS = (
 
 class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
+
+    held: bool = False  # it was copied or restored, and not released
 
     @property
     def exit_code(self) -> int:
@@ -64,6 +69,9 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
             screen.gap()
             for message in self.messages:
                 show_message(screen, message, whole=False, indent=0)
+        if self.held:
+            screen.gap()
+            show_held(screen, [self.id])
         if self.exit_code:
             show_damage(screen)
 
@@ -75,4 +83,4 @@ def show(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
-        return ThreadShowAnswer.of(found, seen)
+        return msgspec.structs.replace(ThreadShowAnswer.of(found, seen), held=is_held(found))

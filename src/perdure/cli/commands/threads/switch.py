@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -29,9 +31,12 @@ from perdure.cli.options import (
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.cli.usage import to_be_named
-from perdure.errors import Refused
+from perdure.errors import PerdureError, Refused
 from perdure.model.head import MAIN
 from perdure.providers.backend import Backend
+from perdure.providers.contract import server_of
+from perdure.providers.profile import name_of
+from perdure.runtime.agent.agent import Agent, taking_steps
 from perdure.shapes.threads import SwitchShape
 from perdure.switching.report import Report
 
@@ -41,6 +46,10 @@ __all__ = ["HandedOff", "SwitchAnswer", "hand_off", "switch"]
 class SwitchAnswer(SwitchShape, Answer, frozen=True, kw_only=True):
     """A thread that another backend has taken over, or would."""
 
+    declare: (
+        str | None
+    )  # the `Backend` that the code has to declare for the next run; null: none is known to miss
+
     @property
     def exit_code(self) -> int:
         """Return 5 if the switch was refused, or would be."""
@@ -49,6 +58,9 @@ class SwitchAnswer(SwitchShape, Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print the check, and what was done."""
         (show_switch if self.switched else show_report)(screen, self.report)
+        if self.switched and self.declare:
+            told = f"The code that runs it has to declare {self.declare}; else the next run is refused: ServerChanged."
+            screen.wrap(("! ", "warn"), told, whole_words=True)
 
 
 def switch(
@@ -88,7 +100,19 @@ def switch(
                     raise
                 report = refused.report
         shape = report_shape(report, store=to_be_named(everywhere.store))
-        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=shape)
+        declare = None if base_url is None else _to_declare(agent, backend, base_url, report.to_server)
+        return SwitchAnswer(dry_run=dry_run, switched=report.switched, report=shape, declare=declare)
+
+
+def _to_declare(agent: Agent, name: str, base_url: str, server: str | None) -> str | None:
+    """Return the `Backend` that leads to the server; None: one of the agent's leads there, or else the name alone."""
+    known = () if agent.backend is None else (agent.backend,)
+    known = (*known, *(() if agent.route is None else agent.route.order(None)))
+    with suppress(PerdureError):  # what would send there is not installed here
+        for each in [each for each in known if name_of(each) == name] or [name]:
+            if server_of(taking_steps(each)) == server:
+                return None
+    return f"Backend({json.dumps(name)}, base_url={json.dumps(base_url)})"
 
 
 class HandedOff(MoveAnswer, frozen=True, kw_only=True):
