@@ -63,7 +63,7 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
 
     @property
     def _settled_since(self) -> str:
-        """Return what became of an earlier call whose outcome was unknown when this was asked; empty: it still is."""
+        """Return the outcome of an earlier call that was unknown when this was asked; empty: it still is."""
         earlier = self.repeats  # if there is one, the parameters are an object
         if (
             earlier is None
