@@ -80,7 +80,7 @@ def test_a_stream_that_fails_says_so_and_tells_no_more() -> None:
         yield
 
     async def read() -> list[bytes]:
-        return [each async for each in streams.frames(failing())]
+        return [each async for each in streams.frames(failing(), place="")]
 
     (only,) = asyncio.run(read())
 

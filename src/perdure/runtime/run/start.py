@@ -471,6 +471,21 @@ def _left_aside(space: Space, draft: CommitDraft) -> list[str]:
     return [scratch_prefix(held.record.id) for held in found if held and held.record.state in SETTLED]
 
 
+def _other_backend(env: RunEnvironment, request: RunRequest, head: Head) -> BackendChanged | None:
+    """Return the backend of the timeline if it is not that of the request, which may name none.
+
+    A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
+    """
+    if request.backend is None:
+        return None
+    recorded = env.lines.backend(env.space, env.timeline, head.commit) or _own(env)
+    if recorded is None or (
+        is_on(env, request.backend, recorded.name) and is_same_server(recorded.server, request.server)
+    ):
+        return None
+    return BackendChanged(recorded)
+
+
 def _begun(
     env: RunEnvironment,
     request: RunRequest,
@@ -483,13 +498,8 @@ def _begun(
     """Start the run; None if another caller gave the same input a moment ago."""
     space, inbound = env.space, request.inbound
     head = reader.head_to_move(known, env.timeline)
-    if request.backend is not None:
-        recorded = env.lines.backend(space, env.timeline, head.commit) or _own(env)
-        # A switch moves the lease's revision too, which was read before the head: what is true here is true of the write.
-        if recorded is not None and not (
-            is_on(env, request.backend, recorded.name) and is_same_server(recorded.server, request.server)
-        ):
-            return BackendChanged(recorded)
+    if (changed := _other_backend(env, request, head)) is not None:
+        return changed
     record = _record(env, request, head)
     if queued is None:
         entering, kept = records.new(record), VersionedRun(record, 1)
