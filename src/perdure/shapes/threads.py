@@ -247,10 +247,10 @@ class UndoShape(HeadMove, frozen=True, kw_only=True):
     old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
 
     @classmethod
-    def over(cls, thread: Thread, head: Head, *, turns: bool) -> Self:
-        """Return the answer of an undo that ended at `head`; `turns`: it went over turns, not to a moment."""
+    def of_undo(cls, thread: Thread, head: Head, *, is_by_turns: bool) -> Self:
+        """Return the answer of an undo that ended at `head`; `is_by_turns`: the caller gave turns, not a moment."""
         turn, apart = _last_turn(thread, head)
-        old_main = _before_promotion(thread, head) if turns else None
+        old_main = _before_promotion(thread, head) if is_by_turns else None
         return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart, old_main=old_main)
 
 

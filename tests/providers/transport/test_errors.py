@@ -135,7 +135,7 @@ def test_a_key_is_left_out_of_the_words(key: str, status: int) -> None:
 
 
 def test_a_key_of_the_environment_is_left_out_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK found it, so nobody gave it here; control: what else the environment has is left in."""
+    """The SDK reads such a key itself, so the program passes none; control: other variables are left in."""
     monkeypatch.setenv("MISTRAL_API_KEY", "k7Qw0pLm2xZr")
     monkeypatch.setenv("SOME_PLACE", "on-the-moon")
 

@@ -339,7 +339,7 @@ def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, w
 
 
 def _settled_by(space: Space, earlier: CallRecord) -> str | None:
-    """Return the person who said what became of a call; None if no person did, or the person gave no name."""
+    """Return the name of the person who settled a call; None if the tool settled it, or the person gave no name."""
     if earlier.state != "resolved":
         return None
     from perdure.ledger.trace import trace  # it reads the ledger, which no other call needs

@@ -329,7 +329,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> UndoShape:
     else:
         head = thread.undo(to=body.to, op_id=call.op_id)
     call.head = head
-    return UndoShape.over(thread, head, turns=body.to is None)
+    return UndoShape.of_undo(thread, head, is_by_turns=body.to is None)
 
 
 @route("POST", "/v1/threads/{thread}/redo", "operate")

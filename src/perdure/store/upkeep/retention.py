@@ -132,7 +132,7 @@ def carry_out(
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an item of memory that was erased."""
+    """What an erasure removed of an item, and which threads still hold its words."""
 
     head: Head  # of the memory
     count: int  # objects that the memory has forgotten

@@ -67,7 +67,7 @@ def undo(
             head = found.undo(1 if turns is None else turns, op_id=op_id)
         else:
             head = found.undo(to=given(found, to), op_id=op_id)
-        return Undone.over(found, head, turns=to is None)
+        return Undone.of_undo(found, head, is_by_turns=to is None)
 
 
 class Redone(MoveAnswer, frozen=True, kw_only=True):
