@@ -135,12 +135,13 @@ class Adding:
             run = committing.commit.run
             keys = keys if run is None else [*keys, *label_keys(run)]
         keys = keys + op_keys
-        values = b"".join(keys), "".join(batch.bodies) or None, encode_pack(batch.items, op)
+        joined = b"".join(keys)
+        values = joined, "".join(batch.bodies) or None, encode_pack(batch.items, op)
         if committing is None or place is None:
             self._cursor.execute(_ROW, (number, space, *values))
         else:
             self._insert(space, committing, place, values, timeline)
-        self._rows.index.add(space, number, keys)
+        self._rows.index.add(space, number, joined)
 
     def _without_known(self, space: int, batch: Batch) -> Batch:
         """Return the row without objects that the space already has, which is rare."""
@@ -311,21 +312,20 @@ class Applier:
         Everything that it was laid out on must still be so: then only what depends on the writes before it in
         this file is added here, which are the numbers of its rows and its seal.
         """
-        known, index, bases, space, held = self.known, self._rows.index, self._bases, laid.space, laid.held
+        known, bases, space, held = self.known, self._bases, laid.space, laid.held
         self.has_changed = False
         if known.next_number is None:
             known.look()
         hold, timeline, row, first = laid.hold, laid.hold.head.timeline, laid.last, laid.first
         holds, end, number = known.holds.get(space), known.ends.get(space), known.next_number
-        recent = index.keys_of(space)
         if (
             end is None
             or number is None
             or holds is None
             or holds.get(timeline) is not held
             or laid.epoch != bases.epoch
-            or not recent.keys().isdisjoint(laid.state_keys)
-            or (laid.op_key in recent if write.is_new else self._rows_named(space, write.op_id))
+            or bases.has_any(laid.bases)
+            or (not write.is_new and self._rows_named(space, write.op_id))
         ):
             return None
         cells = self._cells_of(space, write) if write.fences or write.cells else []
@@ -375,7 +375,7 @@ class Applier:
     def _note_row(self, row: OrdinaryRow, number: int, columns: tuple[Any, ...]) -> None:
         """Note a row that was inserted, and where its commit is."""
         row.number.row = number  # before others can read its bases
-        self._rows.index.add(columns[0], number, row.keys)
+        self._rows.index.add(columns[0], number, columns[8])
         line = FirstParentPlace(number, columns[10], *columns[2:8])
         self.known.note_line(columns[0], row.digest, line)
 

@@ -141,7 +141,6 @@ class OrdinaryRow(msgspec.Struct, frozen=True, gc=False):
     columns: tuple[Any, ...]  # from the space to the bodies; a parent or a jump of 0 is the row before
     items: list[tuple[object, ...]]
     whole: int  # bytes of those that are stored whole, nodes aside
-    keys: list[bytes]  # all that name the row
     number: RowNumber  # as its bases have it; it is set when the row is written
 
 
@@ -156,8 +155,6 @@ class OrdinaryWrite(msgspec.Struct, frozen=True, gc=False):
     held: HeldTimeline  # where the timeline was
     first: OrdinaryRow | None  # of the first of two commits
     last: OrdinaryRow
-    state_keys: list[bytes]  # those of its values and nodes
-    op_key: bytes
     op: tuple[bytes, bytes, tuple[object, ...]]  # the fields of an `Op` up to its moves
     bases: dict[tuple[int, Digest], Base]  # its values and nodes
     hold: Hold  # the timeline after it
@@ -193,26 +190,22 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or sum(map(len, map(_body_of, objects))) >= _OWN_ROW_FROM_BYTES
     ):
         return None
-    state_keys: list[bytes] = []
     added: dict[tuple[int, Digest], Base] = {}
     above, first = head.commit, None
     for at in range(1, len(objects) - 2):
         if objects[at].kind is _COMMIT:
-            first = _lay_ordinary(
-                objects[: at + 1], above, parent, space, bases, known, state_keys, added, ()
-            )
+            first = _lay_ordinary(objects[: at + 1], above, parent, space, bases, known, added, ())
             if first is None:
                 return None
             above, parent = first.digest, FirstParentPlace(0, first.columns[10], *first.columns[2:8])
             objects = objects[at + 1 :]
             break
-    op_key, other_key = op_keys(write.op_id)
-    named = op_key, other_key, version_key(timeline, head.version + 1)
-    last = _lay_ordinary(objects, above, parent, space, bases, known, state_keys, added, named)
-    if last is None or len(added) != len(state_keys):  # else both rows have the same object
+    named = *op_keys(write.op_id), version_key(timeline, head.version + 1)
+    last = _lay_ordinary(objects, above, parent, space, bases, known, added, named)
+    if last is None:
         return None
     hold, op, moved = _move_ordinary(write, before, is_one=first is None)
-    return OrdinaryWrite(space, epoch, held, first, last, state_keys, op_key, op, added, hold, moved)
+    return OrdinaryWrite(space, epoch, held, first, last, op, added, hold, moved)
 
 
 def _lay_ordinary(
@@ -222,13 +215,12 @@ def _lay_ordinary(
     space: int,
     bases: Bases,
     known: ConnectionCache,
-    state_keys: list[bytes],
     added: dict[tuple[int, Digest], Base],
     named: tuple[bytes, ...],
 ) -> OrdinaryRow | None:
     """Return the row of these objects, of which the last is a commit on top of the commit `above`; None if they are not ordinary.
 
-    Its values and nodes are added to `state_keys` and `added`; `named` are the keys of the write, if the row completes it.
+    Its values and nodes are added to `added`; `named` are the keys of the write, if the row completes it.
     """
     items: list[tuple[object, ...]] = []
     keys: list[bytes] = []
@@ -247,17 +239,16 @@ def _lay_ordinary(
             bodies = body.decode() if bodies is None else bodies + body.decode()
             spans[digest] = start, length
             start += length
-        elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT:
+        elif length >= LOOK_FROM_BYTES or kind in WITH_COMMIT or (space, digest) in added:
             return None
         else:
             fields, depth = bases.against(_KIND_AT[kind], space, found)
-            state_keys.append(key)
             added[space, digest] = number, len(items), depth, body
             items.append(fields)
             if fields[1] == _WHOLE_FORM and kind is not _NODE:
                 whole += length
     columns = _commit_columns(objects, above, parent, space, known, items, keys, spans, bodies, named)
-    return None if columns is None else OrdinaryRow(objects[-1].digest, columns, items, whole, keys, number)
+    return None if columns is None else OrdinaryRow(objects[-1].digest, columns, items, whole, number)
 
 
 def _commit_columns(

@@ -16,11 +16,10 @@ The rows of a space are recorded as `stretches` of consecutive ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import unpack
-from typing import cast
 
 import msgspec
 
@@ -88,23 +87,16 @@ def run_key(run: str) -> int:
     return int.from_bytes(blake2b(run.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
-def all_places(space: int, keys: Mapping[bytes, int | tuple[int, ...]]) -> list[int]:
-    """Return where the index keeps keys of one space, each with its row or its rows.
+def all_places(space: int, keys: Sequence[bytes], rows: Sequence[int]) -> list[int]:
+    """Return where the index keeps keys of one space, each with its row.
 
     Nothing is made for each key but its place: thousands of pairs would start the garbage collector.
     """
     mix = _mix(space)
     # All keys as numbers of eight bytes, by one call: one call for each would cost as much as all else here.
     numbers = unpack(f">{len(keys)}Q", b"".join([_PADDING + key for key in keys]))
-    if tuple not in map(type, keys.values()):  # as nearly always: each key has one row
-        return [
-            (number ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
-            for number, row in zip(numbers, cast("Iterable[int]", keys.values()), strict=True)
-        ]
     return [
-        (number ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK
-        for number, rows in zip(numbers, keys.values(), strict=True)
-        for row in _many(rows)
+        (number ^ mix) >> 1 << _ROW_BITS | row & _ROW_MASK for number, row in zip(numbers, rows, strict=True)
     ]
 
 
@@ -166,13 +158,12 @@ class Index:
     def __init__(self) -> None:
         """Begin empty; the first look-up reads what is not in `places`."""
         self._lock = threading.Lock()
-        self._recent: dict[int, dict[bytes, int | tuple[int, ...]]] = {}  # per space, keys above `_upto`
-        self._later: dict[
-            int, list[tuple[int, bytes]]
-        ] = {}  # the same of rows whose keys no caller has needed yet
-        self._rows: dict[int, list[int]] = {}  # per space, rows above `_upto`
+        self._rows: dict[int, list[tuple[int, bytes]]] = {}  # per space, rows above `_upto` and their keys
+        # Per space, the same keys one by one, each with its rows; of the rows that no caller has asked for since: none.
+        self._recent: dict[int, dict[bytes, int | tuple[int, ...]]] = {}
+        self._later: dict[int, int] = {}  # per space, the first of those in `_rows`
         self._owners: dict[int, int] = {}  # the spaces of those rows
-        self._count = 0  # of the keys in `_recent` and `_later`
+        self._count = 0  # of the keys of those rows
         self._upto = 0  # rows up to here are in `places`
         self._seen = -1  # rows up to here are known; -1: nothing was read yet
 
@@ -245,7 +236,7 @@ class Index:
         # A writer of this process may have noted rows that the reader's transaction does not see.
         newest = int(connection.execute("SELECT coalesce(max(id), 0) FROM log").get or 0)
         with self._lock:
-            recent = [row for row in self._rows.get(space, ()) if after < row <= newest]
+            recent = [row for row, _ in self._rows.get(space, ()) if after < row <= newest]
         rows: list[int] = []
         for first, last in connection.execute(_STRETCHES, (space, after, limit)):
             rows += range(max(first, after + 1), min(last, max(first, after + 1) + limit) + 1)
@@ -253,23 +244,11 @@ class Index:
                 return rows[:limit]
         return (rows + [row for row in recent if not rows or row > rows[-1]])[:limit]
 
-    def add(self, space: int, row: int, keys: list[bytes]) -> None:
-        """Note a row that this process has written."""
+    def add(self, space: int, row: int, keys: bytes) -> None:
+        """Note a row that this process has written, with its keys as the row has them."""
         with self._lock:
-            if row != self._seen + 1:
-                return
-            if self._later and space in self._later:
-                self._split(space)
-            recent, rows = self._recent.get(space), self._rows.get(space)
-            if recent is None or rows is None or not recent.keys().isdisjoint(keys):
-                self._remember(space, row, keys)
-                self._see(space, row, len(keys))
-                return
-            recent.update(dict.fromkeys(keys, row))  # as the two do, without their calls
-            self._owners[row] = space
-            self._count += len(keys)
-            rows.append(row)
-            self._seen = row
+            if row == self._seen + 1:
+                self._see(space, row, keys)
 
     def catch_up(self, connection: Database) -> int:
         """Read the keys of rows that other processes wrote; return the last row."""
@@ -312,9 +291,10 @@ class Index:
                 self._clear()
                 self._seen = -1
             self._catch_up(connection)
-            for space in list(self._later):
-                self._split(space)
-            places = [place for space, keys in self._recent.items() for place in all_places(space, keys)]
+            places: list[int] = []
+            for space, rows in self._rows.items():
+                keys = [key for _, keys in rows for key in split(keys)]
+                places += all_places(space, keys, [row for row, keys in rows for _ in split(keys)])
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
@@ -359,25 +339,29 @@ class Index:
                 raise _lost(self._seen + 1)
             if not isinstance(keys, bytes):
                 raise damaged(f"row {row} of the log is damaged; nothing was used.", "row_damaged", row=row)
-            self._later.setdefault(space, []).append((row, keys))
-            self._see(space, row, len(keys) // KEY_BYTES)
+            self._see(space, row, keys)
 
-    def _see(self, space: int, row: int, keys: int) -> None:
-        """Note a row whose keys were noted.  `_seen` comes last: after an interruption before it the row is read again."""
-        self._owners[row] = space
-        self._count += keys
+    def _see(self, space: int, row: int, keys: bytes) -> None:
+        """Note a row.  `_seen` comes last: after an interruption before it the row is read again."""
         rows = self._rows.get(space)
         if rows is None:
-            self._rows[space] = [row]
-        elif rows[-1] < row:
-            rows.append(row)
+            self._rows[space] = [(row, keys)]
+            self._later[space] = 0
+        elif rows[-1][0] < row:
+            rows.append((row, keys))
+            if space not in self._later:
+                self._later[space] = len(rows) - 1
+        self._owners[row] = space
+        self._count += len(keys) // KEY_BYTES
         self._seen = row
 
     def _split(self, space: int) -> None:
-        """Take in the keys of rows that others wrote, now that a caller asks for keys of their space."""
-        for row, keys in self._later.get(space, ()):
-            self._remember(space, row, split(keys))
-        self._later.pop(space, None)  # last: a reader that finds nothing here reads without a lock
+        """Take in the keys of rows that no caller had asked for; most rows are written and never asked for."""
+        first = self._later.get(space)
+        if first is not None:
+            for row, keys in self._rows[space][first:]:
+                self._remember(space, row, split(keys))
+            del self._later[space]  # last: a reader that finds nothing here reads without a lock
 
     def _remember(self, space: int, row: int, keys: list[bytes]) -> None:
         recent = self._recent.get(space)
@@ -391,8 +375,8 @@ class Index:
             recent[key] = row if there is None else (*_many(there), row)
 
     def _clear(self) -> None:
-        self._recent, self._later = {}, {}
-        self._rows, self._owners = {}, {}
+        self._rows, self._recent, self._later = {}, {}, {}
+        self._owners = {}
         self._count = 0
 
 
@@ -400,10 +384,10 @@ def _many(rows: int | tuple[int, ...]) -> tuple[int, ...]:
     return (rows,) if isinstance(rows, int) else rows
 
 
-def _runs(rows: list[int]) -> list[tuple[int, int]]:
-    """Return rising numbers as stretches without a gap: the first and the last of each."""
+def _runs(rows: list[tuple[int, bytes]]) -> list[tuple[int, int]]:
+    """Return rising numbers of rows as stretches without a gap: the first and the last of each."""
     runs: list[tuple[int, int]] = []
-    for row in rows:
+    for row, _ in rows:
         if runs and runs[-1][1] == row - 1:
             runs[-1] = runs[-1][0], row
         else:

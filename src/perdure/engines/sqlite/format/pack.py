@@ -587,6 +587,10 @@ class Bases:
                         return (kind, _DEFLATED, data, 0, at.row, index), depth + 1
         return (kind, _WHOLE, body), 0
 
+    def has_any(self, new: dict[tuple[int, Digest], Base]) -> bool:
+        """True if one of these objects was written a short while ago."""
+        return not (self._young.keys().isdisjoint(new) and self._old.keys().isdisjoint(new))
+
     def note(self, space: int, row: int, written: list[tuple[Digest, bytes, int, int]]) -> None:
         """Note objects that were written to that row: digest and bytes of each, its item, and its depth."""
         at = RowNumber(row)

@@ -384,7 +384,7 @@ class _Batch:
                     for key in own
                     if (at := recent.get(key)) != row and not (type(at) is tuple and row in at)
                 ]
-            places += all_places(space, dict.fromkeys(own, row))
+            places += all_places(space, own, [row] * len(own))
         wanted = sorted(set(places))
         return self._db.execute(_FOUND, (msgspec.json.encode(wanted).decode(),)).get == len(wanted)
 
