@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,12 @@ class Holder:
         """Have it no more."""
         os.close(self._file)
 
+    def let_go_once_awaited(self, lock: FileLock) -> None:
+        """Have it no more when a caller of `lock` waits for it in the kernel, however late that is."""
+        while not lock._waiter._is_wanted:  # pyright: ignore[reportPrivateUsage]
+            time.sleep(0.001)
+        self.let_go()
+
 
 def is_free(path: Path) -> bool:
     """True if the lock is free."""
@@ -74,8 +81,7 @@ def test_waits_one_after_another_share_a_thread(path: Path, lock: FileLock) -> N
     """Starting a thread for every wait would cost more than the wait."""
     before = set(waiters())
     for _ in range(5):
-        holder = Holder(path)
-        threading.Timer(0.01, holder.let_go).start()
+        threading.Thread(target=Holder(path).let_go_once_awaited, args=(lock,)).start()
         lock.acquire(30)
         lock.release(settled=True)
 

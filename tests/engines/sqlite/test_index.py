@@ -97,6 +97,27 @@ def test_who_wrote_and_closes_leaves_few_rows_to_be_read(
         assert again.objects("s", [_value(7).digest])[0].body == _value(7).body
 
 
+def test_a_key_that_was_cut_short_does_not_keep_the_others_from_being_sorted_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage in one row's keys is for `verify` to report; writing and closing go on."""
+    monkeypatch.setattr(index, "_BATCH_LAST", 8)
+    path = tmp_path / "s.db"
+    with closing(SqliteEngine(path, durable=False)) as engine:
+        for number in range(3):
+            _put(engine, number)
+    with closing(sqlite3.connect(path)) as editor, editor:
+        editor.execute("UPDATE log SET keys = substr(keys, 1, length(keys) - 2) WHERE id = 2")
+
+    with closing(SqliteEngine(path, durable=False)) as engine:
+        for number in range(3, 20):
+            _put(engine, number)
+
+    assert _unsorted(path) == 0
+    with closing(SqliteEngine(path, durable=False)) as again:
+        assert again.objects("s", [_value(7).digest])[0].body == _value(7).body
+
+
 def test_who_wrote_nothing_changes_nothing_by_closing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

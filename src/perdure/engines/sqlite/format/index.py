@@ -291,10 +291,11 @@ class Index:
                 self._clear()
                 self._seen = -1
             self._catch_up(connection)
-            places: list[int] = []
+            places: list[int] = []  # without what damage has left of a key
             for space, rows in self._rows.items():
-                keys = [key for _, keys in rows for key in split(keys)]
-                places += all_places(space, keys, [row for row, keys in rows for _ in split(keys)])
+                keys = [key for _, keys in rows for key in split(keys) if len(key) == KEY_BYTES]
+                numbers = [row for row, keys in rows for _ in range(len(keys) // KEY_BYTES)]
+                places += all_places(space, keys, numbers)
             stretches = [(space, *run) for space, rows in self._rows.items() for run in _runs(rows)]
             upto = self._seen
         places.sort()
@@ -345,12 +346,13 @@ class Index:
         """Note a row.  `_seen` comes last: after an interruption before it the row is read again."""
         rows = self._rows.get(space)
         if rows is None:
-            self._rows[space] = [(row, keys)]
-            self._later[space] = 0
-        elif rows[-1][0] < row:
+            rows = self._rows[space] = []
+        if space not in self._later:
+            self._later[space] = len(
+                rows
+            )  # before the row is there: a row that is not named here is never split
+        if not rows or rows[-1][0] < row:
             rows.append((row, keys))
-            if space not in self._later:
-                self._later[space] = len(rows) - 1
         self._owners[row] = space
         self._count += len(keys) // KEY_BYTES
         self._seen = row
