@@ -19,7 +19,7 @@ from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.testing.disk import Disk, DiskCall
 from perdure.testing.engines.builders import SPACE, START, made, moved, value, write
 from tests.crash.campaign import SEED, sized
-from tests.crash.on_disk import engine_on
+from tests.crash.on_disk import engine_on, group_of
 
 SYNC = frozenset({DiskCall.SYNC})
 WRITES = sized(6, 12)
@@ -94,12 +94,20 @@ def live(disk: Disk, lock: Path, *, goes_on: bool) -> Told:
     return told
 
 
-def lives(lock: Path, *, times: int | None, goes_on: bool) -> Iterator[tuple[Disk, Told]]:
-    """That life once for each sync it makes, which fails, as do those after it up to `times`; the disk then works."""
+def lives(
+    lock: Path, *, times: int | None, goes_on: bool, edit: str | None = None
+) -> Iterator[tuple[Disk, Told]]:
+    """That life once for each sync it makes, which fails, as do those after it up to `times`; the disk then works.
+
+    `edit` is SQL that another program has run on the file before; None: there is no file yet.
+    """
     at = 0
     while True:
         disk = Disk(seed=SEED)
-        disk.fail(at=at, calls=SYNC, times=times)
+        if edit is not None:
+            with engine_on(disk, lock) as engine:
+                group_of(engine)._db.execute(edit)
+        disk.fail(at=max(at, disk.calls), calls=SYNC, times=times)
         told = live(disk, lock, goes_on=goes_on)
         if not disk.failed:
             return
@@ -131,6 +139,18 @@ def test_what_was_absent_never_comes_back(lock: Path, times: int | None, goes_on
         assert lies_after(disk, lock, told) == []
 
     assert runs > WRITES
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["then killed", "goes on, then killed"])
+def test_nor_does_it_in_a_file_without_the_row_of_the_barrier(lock: Path, goes_on: bool) -> None:
+    """An edit that removed the row does not make the barrier a transaction that writes nothing."""
+    runs = 0
+    for disk, told in lives(lock, times=1, goes_on=goes_on, edit="DELETE FROM meta WHERE name='barrier'"):
+        runs += 1
+
+        assert lies_after(disk, lock, told) == []
+
+    assert runs >= WRITES
 
 
 @pytest.mark.parametrize("times", [1, 2, None], ids=["COMMIT", "and the barrier", "all"])

@@ -97,6 +97,21 @@ class TestForgetting:
         with raises(Forgotten, "forgotten", why="asked"):
             read(one, secret)
 
+    def test_nor_for_those_who_had_read_it_from_a_file_without_its_counters(
+        self, one: SqliteEngine, other: SqliteEngine, path: Path
+    ) -> None:
+        """An edit that removes the row of the generation cannot hide from a process what another one forgets."""
+        secret = value(LONG)
+        one.apply(write("op", secret))
+        with closing(apsw.Connection(str(path))) as editor:
+            editor.execute("DELETE FROM meta WHERE name='generation'")
+        assert read(one, secret) == secret.body
+
+        other.forget(SPACE, [secret.digest], why="asked", standing=other.standing(SPACE))
+
+        with raises(Forgotten, "forgotten", why="asked"):
+            read(one, secret)
+
     @pytest.mark.parametrize("before", [0, 1, 3])
     def test_nor_does_a_row_that_was_read_from_the_index(self, path: Path, before: int) -> None:
         """Objects in sorted rows are found by one statement, the row read last without any; both look first."""

@@ -24,6 +24,13 @@ def _signatures() -> Generator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _bank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees what another one of this process has paid; the bank says that it does not know."""
+    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
+    monkeypatch.setattr(paying, "sent", [])
+
+
 @pytest.fixture
 def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell in an empty directory, with nothing set in the environment."""
@@ -34,19 +41,15 @@ def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
-def house(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def house(empty: Shell) -> Shell:
     """A shell in a directory with the store of `paying.house`, whose bank says that it does not know."""
-    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
-    monkeypatch.setattr(paying, "sent", [])
     paying.house(empty.store)
     return empty
 
 
 @pytest.fixture
-def made(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def made(empty: Shell) -> Shell:
     """A shell in a directory with the thread of `paying.house`, whose ids are those that Perdure makes."""
-    monkeypatch.setattr(paying, "ANSWERS", ["dont_know"])
-    monkeypatch.setattr(paying, "sent", [])
     with perdure.open(empty.store) as store:
         store.thread("house", agent=paying.payer, owner="ann").run("Pay the roofer and the cat.", id="m1")
     return empty
@@ -56,7 +59,6 @@ def made(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
 def bread(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell in a directory with the store of `paying.cut_off`, whose bank knows that it was done."""
     monkeypatch.setattr(paying, "ANSWERS", ["done"])
-    monkeypatch.setattr(paying, "sent", [])
     paying.cut_off(empty.store)
     return empty
 

@@ -84,7 +84,6 @@ FAILING = [
 def street(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """A shell with a shopping list, a house that waits for an approval, and bread whose run was cut off."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(paying, "sent", [])
     shop(empty.store)
     with perdure.open(empty.store) as store:
         store.thread("house", agent=paying.payer, owner="ann").run("Pay.", id="m1")

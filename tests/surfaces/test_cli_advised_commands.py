@@ -44,9 +44,8 @@ bare = Agent("payer", tools=[paying.pay])  # the payer of `paying`, without the 
 
 
 @pytest.fixture
-def elsewhere(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def elsewhere(empty: Shell) -> Shell:
     """A shell whose store has another name than the one that is found without being named."""
-    monkeypatch.setattr(paying, "sent", [])
     place = empty.directory / STORE
     shop(place)
     with perdure.open(place) as store:

@@ -633,7 +633,7 @@ class WriteGroup:
         """Make one durable write, after which orphaned frames of a failed COMMIT can never come back."""
         try:
             self._begin()
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'barrier'")
+            self._db.execute("INSERT INTO meta VALUES ('barrier', 1) ON CONFLICT DO UPDATE SET value=value+1")
             self._end()
         except BaseException as error:
             self._roll_back()

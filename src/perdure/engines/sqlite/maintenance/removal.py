@@ -127,10 +127,17 @@ def seal_again(db: Database, rows: Rows, space: int | None, name: str, cells: Se
     return 0
 
 
+# If an edit of the file has removed the row, the count begins where no process has seen it: an old value would hide the change.
+_NEXT_GENERATION = """
+INSERT INTO meta VALUES ('generation', abs(random() % 72057594037927935) + 1)
+ON CONFLICT DO UPDATE SET value = value + 1
+"""
+
+
 def _count_up(db: Database) -> None:
     """Announce to every process that rows change in place, and leave nothing of the old bytes on the disk."""
     db.pragma("secure_delete", 1)
-    db.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+    db.execute(_NEXT_GENERATION)
 
 
 def _places(db: Database, rows: Rows, space: int, digest: Digest) -> Iterator[tuple[int, int]]:
