@@ -184,7 +184,7 @@ class Feed:
                 self._reasoning.clear()
             for writer in self.writers:
                 writer.committed(commit, is_spoken=spoken, spoken=self._spoken)
-            watchers = tuple(self._watchers)
+            watchers = tuple(self._watchers) if self._watchers else ()
         for watcher in watchers:
             watcher.give(CommitNotice(commit))
 

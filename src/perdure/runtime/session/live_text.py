@@ -45,6 +45,7 @@ __all__ = [
 _FILE_BYTES = 256 * 1024  # a file that is larger is replaced after a message
 _BYTES_MAX = 4 * 1024 * 1024
 _READ_MAX = 64 * 1024
+_LOOK_SECONDS = 0.02  # between two commits that look whether a process asks
 _TEXT_MAX = 1024 * 1024  # characters of one message that are sent on a channel
 _ASKED_SECONDS = 20.0  # how long one request for a run's text is good for
 _RENEW_SECONDS = 2.0
@@ -186,6 +187,7 @@ class _SpoolWriter:
         self._file: int | None = None
         self._message: str | None = None  # whose words were written last
         self._size = 0
+        self._look_from = 0.0  # when a commit may look again whether a process asks, on the monotonic clock
 
     def tell(self, item: Live, *, at: Digest | None, spoken: Callable[[], PartialMessage]) -> None:
         """Write an item; a file that is begun now has what was `spoken` before it, after the commit `at`."""
@@ -206,6 +208,12 @@ class _SpoolWriter:
         self, commit: Digest | None, *, is_spoken: bool, spoken: Callable[[], PartialMessage]
     ) -> None:
         """Write the notice of a commit; `is_spoken`: it holds the message that was being written."""
+        if self._file is None:
+            # A follower finds commits in the store too, so between them the directory is not looked for at once.
+            now = time.monotonic()
+            if now < self._look_from:
+                return
+            self._look_from = now + _LOOK_SECONDS
         if not self._is_open(commit, spoken):
             return
         self._write(["commit", commit, is_spoken])
