@@ -270,7 +270,7 @@ class Feeds:
         """Register the feed of a run that has begun, and wake those who wait for one."""
         place = RunPlace(space, timeline, feed.run)
         feed.writers = tuple(
-            carrier.writer(place, lambda whole: feed.answer(whole=whole)) for carrier in self._carriers
+            [carrier.writer(place, lambda whole: feed.answer(whole=whole)) for carrier in self._carriers]
         )
         with self._lock:
             self._live[space, timeline] = feed

@@ -180,9 +180,9 @@ def _is_private(directory: str) -> bool:
 class _SpoolWriter:
     """Writes what one run says, from the moment on at which another process asks for it."""
 
-    def __init__(self, directory: Path, place: RunPlace) -> None:
+    def __init__(self, directory: str, place: RunPlace) -> None:
         """Write nothing yet."""
-        self._directory, self._place = str(directory), place
+        self._directory, self._place = directory, place
         self._path: Path | None = None  # None: it was not needed yet
         self._file: int | None = None
         self._message: str | None = None  # whose words were written last
@@ -327,11 +327,11 @@ class SpoolCarrier:
 
     def __init__(self, directory: Path) -> None:
         """Make nothing yet."""
-        self._directory = directory
+        self._directory, self._name = directory, str(directory)
 
     def writer(self, place: RunPlace, asked: Callable[[bool], None]) -> LiveWriter:
         """Return the writer of a run, which looks by itself whether the directory is there."""
-        return _SpoolWriter(self._directory, place)
+        return _SpoolWriter(self._name, place)
 
     def ask(self, place: RunPlace) -> None:
         """Make the directory."""
@@ -343,7 +343,7 @@ class SpoolCarrier:
 
     def reader(self, place: RunPlace) -> LiveReader | None:
         """Return the reader of a timeline's file; None if there is none."""
-        if not _is_private(str(self._directory)):
+        if not _is_private(self._name):
             return None
         try:
             return _SpoolReader(_spool_file(self._directory, place))
