@@ -24,6 +24,7 @@ from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unsupported
 from perdure.history.changes import values
 from perdure.history.space import Space
+from perdure.history.tree import EMPTY
 from perdure.model.canonical import Json
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, Object
@@ -112,9 +113,13 @@ def spoke(step: Step) -> MessageAppended | None:
 
 def context_in(frame: Frame, messages: Sequence[Message], note: Message | None, earlier: int) -> Context:
     """Return the context of a frame and messages."""
+    if note is not None:
+        messages = noted(messages, note)
+    if frame.unseen:
+        messages = named(messages, frame.unseen)
     return Context(
         system=frame.system,
-        messages=named(noted(messages, note), frame.unseen),
+        messages=messages,
         tools=frame.tools,
         options=frame.options,
         earlier=earlier,
@@ -277,7 +282,7 @@ def task_state(space: Space, root: Digest) -> dict[str, Json]:
     """Read the task's state under `/task/`, sorted by path, each value bounded; empty if there is none."""
     found: dict[str, Json] = {}
     tree = space.tree(root)
-    if not tree.count(TASK):
+    if root == EMPTY or not tree.count(TASK):
         return found
     for entry in islice(tree.entries(TASK), _PATHS_MAX):
         if entry.size > _BYTES_MAX:

@@ -93,7 +93,20 @@ def is_small(size: int) -> bool:
 
 def size_of(messages: Sequence[Message]) -> int:
     """Return a quick upper bound for the size of messages, in bytes."""
-    return sum(map(_size, messages))
+    size = 0
+    for message in messages:
+        size += _AROUND
+        for block in message.content:
+            size += _length(block.text) if isinstance(block, Text) else _block_size(block)
+        for call in message.tool_calls:
+            size += _AROUND + _length(call.name) + _length(call.args)
+        for result in message.tool_results:
+            size += _AROUND
+            for block in result.content:
+                size += _length(block.text) if isinstance(block, Text) else _block_size(block)
+        if message.vendor_metadata is not None:
+            size += len(message.vendor_metadata)
+    return size
 
 
 def frame_size(frame: Frame) -> int:
@@ -108,21 +121,6 @@ def frame_size(frame: Frame) -> int:
         + tools
         + 2 * len(msgspec.json.encode(dict(frame.options), enc_hook=repr))
     )
-
-
-def _size(message: Message) -> int:
-    size = _AROUND
-    for block in message.content:
-        size += _length(block.text) if isinstance(block, Text) else _block_size(block)
-    for call in message.tool_calls:
-        size += _AROUND + _length(call.name) + _length(call.args)
-    for result in message.tool_results:
-        size += _AROUND
-        for block in result.content:
-            size += _length(block.text) if isinstance(block, Text) else _block_size(block)
-    if message.vendor_metadata is not None:
-        size += len(message.vendor_metadata)
-    return size
 
 
 def _block_size(block: object) -> int:

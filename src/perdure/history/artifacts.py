@@ -130,10 +130,31 @@ def stage(space: Space, chunks: Iterable[Piece], *, media_type: str | None = Non
     """Write the content that `chunks` make up, except for the last few; readers do not see it yet."""
     if media_type is not None:
         check_media_type(media_type)
+    if isinstance(chunks, tuple) and len(chunks) == 1:
+        staged = _in_one_chunk(space, chunks[0], media_type)
+        if staged is not None:
+            return staged
     upload = _Uploading(space)
     for chunk in _cut(chunks):
         upload.take(chunk)
     return upload.finish(media_type)
+
+
+def _in_one_chunk(space: Space, content: Piece, media_type: str | None) -> Staged | None:
+    """Return what an upload makes of content that is one chunk; None if it is more, or no bytes."""
+    if type(content) is not bytes or not 0 < len(content) <= min(
+        CHUNK_BYTES, space.limits.artifact_bytes_max
+    ):
+        return None
+    chunk = Object.of(Kind.VALUE, content)
+    whole = Artifact(
+        chunks=(chunk.digest,),
+        media_type=media_type or sniff(content, whole=True),
+        sha256=sha256(content).hexdigest(),
+        size=len(content),
+    )
+    described = Object.of(Kind.ARTIFACT, encode_artifact(whole))
+    return Staged(digest=described.digest, artifact=whole, objects=(chunk, described))
 
 
 def stage_objects(

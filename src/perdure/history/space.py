@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -473,7 +474,10 @@ def removed(space: Space) -> bool:
 
 def is_thread(space: Space) -> bool:
     """True if this is the space of a thread, which can be removed."""
-    return any(fence.cell == ALIVE for fence in space.fences)
+    return ALIVE in map(_cell_of, space.fences)
+
+
+_cell_of = attrgetter("cell")
 
 
 def stale_because_removed(space: Space, head: Head) -> StaleHead:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import ItemsView, Iterable
+from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
 from typing import Literal, TypeAlias, cast
@@ -116,7 +117,17 @@ def _normal(value: object, depth: int, floats: list[float]) -> Json:
     if depth > DEPTH_MAX:
         raise ValueError(f"they are nested deeper than {DEPTH_MAX}")
     if kind is dict:
-        normal = {_key(key): _normal(item, depth + 1, floats) for key, item in _items(value)}
+        normal: dict[str, Json] = {}
+        is_ascii = True
+        for key, item in _items(value):
+            name = _key(key)
+            if type(item) is str and item.isascii():  # as most arguments are
+                normal[name] = item
+            else:
+                normal[name] = _normal(item, depth + 1, floats)
+            is_ascii = is_ascii and name.isascii()
+        if is_ascii:
+            return normal
         composed = {_composed(key): item for key, item in normal.items()}
         return composed if len(composed) == len(normal) else normal  # two spellings of one key are two keys
     if kind is list:
@@ -156,6 +167,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 
 
+@lru_cache(maxsize=64)  # a call that starts needs it three times
 def default_key(thread: str, call: str) -> str:
     """Return the key of a call without a template.  It never changes, and no other call has it."""
     owner = thread.encode()

@@ -273,15 +273,16 @@ def settle(
     round is committed, with the message `result_label`; `patch_base` is the root of the state that the call saw.
     Raises as `advance` does.
     """
-    bodies = [
-        None if body is None else Object.of(Kind.BODY, body) for body in (preview, patch, agent_patch, memory)
-    ]
     changes: Changes = {"status": status}
     if staged is not None:
         changes["result"] = reference(staged.digest)
-    for name, body in zip(("preview", "patch", "agent_patch", "memory"), bodies, strict=True):
+    objects: list[Object] = []
+    given = ("preview", preview), ("patch", patch), ("agent_patch", agent_patch), ("memory", memory)
+    for name, body in given:
         if body is not None:
-            changes[name] = body.digest
+            kept = Object.of(Kind.BODY, body)
+            changes[name] = kept.digest
+            objects.append(kept)
     if patch is not None and patch_base is not None:
         changes["patch_base"] = patch_base
     if why is not None or current.record.why is not None:
@@ -291,7 +292,6 @@ def settle(
     if late:
         changes["late"] = True
     transition = advance(current, *states, at=at, step=step, **changes)
-    objects = tuple([body for body in bodies if body is not None])
     if staged is None:
         return transition.also(objects=objects) if objects else transition
     return transition.also(cells=staged.cells, objects=(*staged.objects, *objects))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
+    import psycopg
+
     from perdure.engines.postgres import engine as engine_module
     from perdure.engines.postgres.commit.next_commit import NEXT
     from perdure.engines.postgres.connections import Connection
@@ -163,6 +167,37 @@ def test_the_short_statement_compares_each_fence(
         assert len(sent.statements) == 1
 
     assert sent.short == 1
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["wrote", "wrote nothing"])
+def test_a_writer_that_has_the_space_is_waited_for(
+    is_written: bool, postgres: Server, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it wrote, the short statement changes nothing and the write is sent in full; if not, the short one has made it."""
+    url = new_url()
+    pen, sent = Pen(open_engine(f"{url}&application_name=waits")), Sent(monkeypatch)
+    tell(pen, 4)
+    sent.statements.clear()
+
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres.url()) as other:
+        other.execute(
+            "UPDATE perdure.spaces SET rows = rows + %s WHERE tenant = %s",
+            (int(is_written), url.rpartition("=")[2]),
+        )
+        done = pool.submit(pen.commit, "after")
+        while postgres.sql(_WAITING) != [(1,)]:
+            assert not done.done()
+            time.sleep(0.01)
+        other.commit()
+        done.result(20)
+
+    assert [sql in NEXT for sql in sent.statements] == ([True, False] if is_written else [True])
+    assert open_engine(url).standing(SPACE) == 5 + is_written
+
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waits' AND wait_event_type = 'Lock'"
+)
 
 
 class TestAnEditedSeal:

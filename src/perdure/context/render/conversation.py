@@ -406,15 +406,20 @@ class Conversation:
         """
         if message.tool_results:
             for result in message.tool_results:
-                self._answer(result)
+                self._open.pop(result.call_id, None)
+                self._put(result)
+        if message.role == "tool":
+            return
+        if message.tool_results:
             message = msgspec.structs.replace(message, tool_results=())
         calls = message.tool_calls
-        if calls:
+        is_one_new = len(calls) == 1 and calls[0].id not in self._places  # as nearly always
+        if calls and not is_one_new:
             first = {call.id: call for call in reversed(calls) if call.id not in self._places}
             calls = tuple([call for call in calls if first.get(call.id) is call])
             if len(calls) != len(message.tool_calls):  # a second call with the same id is left out
                 message = msgspec.structs.replace(message, tool_calls=calls)
-        if message.role == "tool" or not (message.content or calls):
+        if not message.content and not calls:
             return
         if told is not None and calls:
             self._tell(message, calls, told)
@@ -460,9 +465,9 @@ class Conversation:
         place = len(self)
         for index, call in enumerate(calls):
             self._places[call.id] = (place, index)
-        self._open |= {call.id: call for call in calls}
-        results = tuple(ToolResult(call.id, "error", (Text(WAITING),)) for call in calls)
-        self._append(Message("tool", (), (), results))
+            self._open[call.id] = call
+        results = [ToolResult(call.id, "error", (Text(WAITING),)) for call in calls]
+        self._append(Message("tool", (), (), tuple(results)))
 
     def _tell(self, message: Message, calls: tuple[ToolCall, ...], known: Mapping[str, CallFacts]) -> None:
         """Add the text of a message, and a note that describes its calls.
@@ -486,10 +491,6 @@ class Conversation:
             return found
         self.harmless.add(call.name)
         return msgspec.structs.replace(found, effect="read_only")
-
-    def _answer(self, result: ToolResult) -> None:
-        self._open.pop(result.call_id, None)
-        self._put(result)
 
     def _put(self, result: ToolResult) -> None:
         place = self._places.get(result.call_id)
@@ -657,10 +658,8 @@ def lay(
     return Laid(conversation, spans, tuple(history))
 
 
-def noted(messages: Sequence[Message], note: Message | None) -> Sequence[Message]:
+def noted(messages: Sequence[Message], note: Message) -> Sequence[Message]:
     """Insert a note just before the current input, which is the last message of the user."""
-    if note is None:
-        return messages
     last = range(len(messages) - 1, -1, -1)
     place = next((at for at in last if _is_input(messages[at])), len(messages))
     while place > 0 and _is_input(messages[place - 1]):

@@ -36,7 +36,7 @@ from perdure.model.canonical import Json
 from perdure.model.checkpoint import Checkpoint, Pending, Summary
 from perdure.model.message import Block, Message, Text, ToolResult
 
-__all__ = ["SYSTEM", "Detail", "RecalledItem", "lead_note", "turn_note", "as_shown", "unforged"]
+__all__ = ["SYSTEM", "Detail", "RecalledItem", "lead_note", "turn_note", "as_shown", "is_plain", "unforged"]
 
 
 SYSTEM = (
@@ -212,6 +212,21 @@ def as_shown(space: Space, message: Message) -> Message:
     return _unlike_a_note(taken_out(space, message))
 
 
+def is_plain(message: Message) -> bool:
+    """True if a model is shown the message exactly as it is, which one look tells of most: ASCII without the name of a note.
+
+    Such text has no half characters and nothing invisible.  Several blocks together may look like a note.
+    """
+    results = message.tool_results
+    for content in (message.content, *[each.content for each in results]) if results else (message.content,):
+        for block in content:
+            if type(block) is not Text or len(content) > 1:
+                return False
+            if not block.text.isascii() or "perdure" in block.text.lower():
+                return False
+    return True
+
+
 def unforged(text: str) -> str:
     """Mark each line of a text that begins like a note as quoted."""
     if not _is_named(text):  # much quicker, and true of almost every text
@@ -220,7 +235,7 @@ def unforged(text: str) -> str:
 
 
 def _unlike_a_note(message: Message) -> Message:
-    if _is_plain(message.content) and all([_is_plain(each.content) for each in message.tool_results]):
+    if _has_no_note(message.content) and all([_has_no_note(each.content) for each in message.tool_results]):
         return message
     content = _blocks(message.content)
     results = tuple(
@@ -233,7 +248,7 @@ def _unlike_a_note(message: Message) -> Message:
     return msgspec.structs.replace(message, content=content, tool_results=results, vendor_metadata=raw)
 
 
-def _is_plain(blocks: Sequence[Block]) -> bool:
+def _has_no_note(blocks: Sequence[Block]) -> bool:
     """True if nothing of these blocks looks like a note, nor all of them together."""
     texts = [block.text for block in blocks if isinstance(block, Text)]
     return not texts or not _is_named(texts[0] if len(texts) == 1 else "".join(texts))

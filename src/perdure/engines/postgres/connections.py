@@ -60,6 +60,11 @@ IDLE_SECONDS = 5  # how long the server waits for the next statement of a transa
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
+# A prepared statement is planned once and not for each use.  A server that stops waiting for its standbys says so in a
+# warning.
+_OWN_SESSION = (
+    "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '5s'; SET client_min_messages = warning"
+)
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
 _BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
 _BINARY = pq.Format.BINARY
@@ -148,6 +153,11 @@ def _number(data: bytes) -> int:
     return int.from_bytes(data, signed=True)
 
 
+def _instant(data: bytes) -> int:
+    """Return a time, which the server counts from the year 2000, in microseconds since 1970."""
+    return int.from_bytes(data, signed=True) + 946_684_800_000_000
+
+
 def _flag(data: bytes) -> bool:
     return data == b"\x01"
 
@@ -160,6 +170,7 @@ _DECODERS: dict[int, Callable[[bytes], object]] = {
     _BOOL: _flag,
     _TEXT: bytes.decode,
     19: bytes.decode,
+    1184: _instant,
 }
 
 
@@ -186,9 +197,7 @@ _COUNTED = ("commits", "repeated", *FAILURES, "retries", "round_trips", "connect
 class Connection:
     """One session with the server.  One user at a time."""
 
-    def __init__(
-        self, parameters: Mapping[str, str], *, prepares: bool, counters: EngineCounters | None = None
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, str], *, counters: EngineCounters | None = None) -> None:
         """Connect; raise `psycopg.OperationalError` if that fails."""
         self._driver = _Driver.connect(make_conninfo(**dict(parameters)), autocommit=True)
         self._counters = counters or EngineCounters(_COUNTED)
@@ -198,12 +207,11 @@ class Connection:
         self._pg.notice_handler = self._note
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
-        self.prepares = prepares
+        self.is_own = False  # whether no other client uses the session: then statements are prepared
         self.tenant: str | None = None  # None: row security does not apply to the role
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}
         self._is_pooled: bool | None = None
-        self._keeps_plans = False
         self.is_doubtful = False  # whether a commit may not have reached the standbys
         self.is_usable = True
         self._is_abandoned = False  # its socket belonged to another process
@@ -317,16 +325,20 @@ class Connection:
             self._is_pooled = pid != self._pg.backend_pid
         return self._is_pooled
 
+    def take_over(self) -> None:
+        """Prepare statements from now on, and set what they need: no other client uses the session."""
+        self.is_own = True
+        self.run(_OWN_SESSION)
+
     # ---- inside
 
     def _prepare(self, sql: str, parameters: Sequence[Parameter]) -> None:
         """Count a use of a statement, and prepare it if it is used often and the session is its client's own."""
-        if sql in self._prepared or not self.prepares:
+        if sql in self._prepared or not self.is_own:
             return
         self._uses[sql] = self._uses.get(sql, 0) + 1
         if self._uses[sql] <= _PREPARE_FROM_USES:
             return
-        self._keep_plans()
         name = b"p%d" % len(self._prepared)
         try:
             self._pg.send_prepare(name, sql.encode(), _oids(parameters))
@@ -366,12 +378,6 @@ class Connection:
                 values.append(value if value is None or decode is None else decode(value))
             rows.append(tuple(values))
         return rows
-
-    def _keep_plans(self) -> None:
-        """Let the session, which is its client's own, plan a prepared statement once and not for each use."""
-        if not self._keeps_plans:
-            self._keeps_plans = True
-            self.run("SET plan_cache_mode = force_generic_plan")
 
     def _answer(self) -> pq.abc.PGresult:
         """Return the last result of a statement; raise the error that it reports."""
@@ -438,10 +444,9 @@ def _places(count: int) -> SimpleQueue[None]:
 class Pool:
     """Connections of one process to one server.  Idle ones wait here; none is opened before it is needed."""
 
-    def __init__(
-        self, parameters: Mapping[str, str], *, prepares: bool, size_max: int, wait_seconds: float
-    ) -> None:
-        self._parameters, self.prepares = parameters, prepares
+    def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
+        self._parameters = parameters
+        self.prepares = False  # whether each new session is its client's own, so that statements are prepared
         self.tenant: str | None = None  # what each new connection names; None: nothing
         self._size_max, self._wait_seconds = size_max, wait_seconds
         self.counters = EngineCounters(_COUNTED)
@@ -517,12 +522,14 @@ class Pool:
     def connect(self) -> Connection:
         """Return a new connection for the caller alone."""
         try:
-            connection = Connection(self._parameters, prepares=self.prepares, counters=self.counters)
+            connection = Connection(self._parameters, counters=self.counters)
         except psycopg.Error as error:
             raise ConnectionLost(
                 str(error).splitlines()[0] if str(error) else type(error).__name__
             ) from error
         connection.tenant = self.tenant
+        if self.prepares:
+            connection.take_over()
         return connection
 
     def _discard(self, connection: Connection) -> None:

@@ -124,9 +124,7 @@ class PostgresEngine:
         self._doubtful: set[tuple[str, str]] = (
             set()
         )  # writes that the standbys may not have, by space and op_id
-        self._pool = Pool(
-            address.parameters, prepares=True, size_max=address.pool_max, wait_seconds=wait_seconds
-        )
+        self._pool = Pool(address.parameters, size_max=address.pool_max, wait_seconds=wait_seconds)
         self._news = NewsOfOthers(self._pool, self._tenant, read_only=read_only)
         self._waiters = Waiters(
             self._standings,
@@ -144,7 +142,9 @@ class PostgresEngine:
     def _open(self, *, may_create: bool) -> None:
         try:
             with self._pool.connection() as connection:
-                self._pool.prepares = connection.prepares = not connection.is_pooled()
+                self._pool.prepares = not connection.is_pooled()
+                if self._pool.prepares:
+                    connection.take_over()
                 store = schema.prepare_schema(
                     connection,
                     self._place,
@@ -221,7 +221,7 @@ class PostgresEngine:
                 (answer,) = connection.call(sending.statement, *prepared.parameters)
             else:
                 short = NEXT[len(prepared.write.fences)]
-                answer = next_answer(prepared.end, connection.ask(short, *prepared.parameters)[0])
+                answer = next_answer(prepared.end, connection.ask(short, *prepared.parameters))
                 if answer[0] != "done":  # others write to the space: send it in full
                     self._ends.forget(space, rests=True)
                     sending.prepared = self._prepared(sending.write)

@@ -428,9 +428,7 @@ class _Pools:
         with self._lock:
             key = repr(sorted(address.parameters.items()))
             if key not in self._open:
-                pool = Pool(
-                    address.parameters, prepares=False, size_max=_CONNECTIONS_MAX, wait_seconds=_WAIT_SECONDS
-                )
+                pool = Pool(address.parameters, size_max=_CONNECTIONS_MAX, wait_seconds=_WAIT_SECONDS)
                 self._open[key] = (pool, set())
             pool, users = self._open[key]
             users.add(id(user))
@@ -452,7 +450,7 @@ _pools = _Pools()
 def check_vectors(url: str) -> None:
     """Raise `Unsupported` if a store has no vectors and they cannot be added, or a new one would not have them."""
     address = parse_address(url, read_only=True)
-    pool = Pool(address.parameters, prepares=False, size_max=1, wait_seconds=_WAIT_SECONDS)
+    pool = Pool(address.parameters, size_max=1, wait_seconds=_WAIT_SECONDS)
     try:
         _vector_schema(pool, address)
     finally:

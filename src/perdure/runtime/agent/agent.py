@@ -183,25 +183,22 @@ class RunBudget:
         """Keep these limits; `spent_below` reads what the child runs have used."""
         self._stop, self._parent, self._spent_below = stop, parent, spent_below
         self._below = Cost(), Usage()
-
-    @property
-    def is_counted(self) -> bool:
-        """True if what the run uses has to be kept, for a process that carries it on."""
-        return self._stop.counts or self.limits_cost or self._limits_tokens
-
-    @property
-    def limits_cost(self) -> bool:
-        """True if the price of a step has to be known before it is taken."""
-        above = None if self._parent is None else self._parent.cost_left
-        return self._stop.cost is not None or above is not None
+        tokens_left, cost_left = (None, None) if parent is None else (parent.tokens_left, parent.cost_left)
+        # The price of a step has to be known before it is taken.
+        self.limits_cost = stop.cost is not None or cost_left is not None
+        self._limits_children = self.limits_cost or stop.tokens is not None or tokens_left is not None
+        # What the run uses has to be kept, for a process that carries it on.
+        self.is_counted = self._limits_children or stop.counts
 
     def count_children(self) -> None:
         """Read what child runs have used, if anything limits it."""
-        if self.limits_cost or self._limits_tokens:
+        if self._limits_children:
             self._below = self._spent_below()
 
     def reached(self, own: Counters, now: int) -> tuple[StopReason, str] | None:
         """Return the limit that is reached, and the same as text; None if the run may go on."""
+        if not self.is_counted and (self._stop.steps is None or own.steps < self._stop.steps):
+            return None
         cost, usage = self._below
         counters = own.with_children(usage, cost) if cost.steps else own
         reached = self._stop.reached(counters, now)
@@ -216,11 +213,6 @@ class RunBudget:
         if cost_left is not None and counters.cost >= cost_left:
             return StopReason("limit", "cost"), "a run above it reached its cost limit"
         return None
-
-    @property
-    def _limits_tokens(self) -> bool:
-        above = None if self._parent is None else self._parent.tokens_left
-        return self._stop.tokens is not None or above is not None
 
 
 def in_words(stop: StopReason) -> str:

@@ -36,6 +36,7 @@ from perdure.runtime.calls.pending_call import (
     NO_CHANGES,
     CallChanges,
     PendingCall,
+    ReadyCall,
     settle_with_result_of_key,
 )
 from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, clearance
@@ -81,12 +82,12 @@ class CallExecutor:
 
         Raises `Lost` if the lease is lost, and `CancelledError` once everything that was running is recorded.
         """
-        ready = [pending_call for pending_call in pending_calls if pending_call.stage == "ready"]
+        ready = [pending_call for pending_call in pending_calls if isinstance(pending_call.state, ReadyCall)]
         self._left = len(ready)
         journal = self._round_context.journal
         if ready and not journal.has_sight:
             await self._round_context.do(journal.look_around)
-        queues = _queues(ready)
+        queues = _queues(ready) if len(ready) > 1 else [ready] if ready else []
         try:
             if len(queues) == 1:
                 await self._one_after_another(queues[0], alone=len(ready) == 1)

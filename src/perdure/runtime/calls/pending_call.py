@@ -103,6 +103,9 @@ class ReadyCall(msgspec.Struct, frozen=True):
     note: str | None = None  # what the model is shown before the result
 
 
+_READY = ReadyCall()
+
+
 class SuspendedCall(msgspec.Struct, frozen=True):
     """The call waits for a decision."""
 
@@ -124,42 +127,43 @@ class SettledCall(msgspec.Struct, frozen=True):
 class PendingCall:
     """One call of a round; the module's docstring lists its states."""
 
-    __slots__ = ("_recorded", "_state", "_transition", "call", "tool")
+    __slots__ = ("_recorded", "call", "record", "state", "tool", "transition")
+
+    # The call's record as it will be once the transition is written.  A call that is not known has none.
+    record: CallRecord
+    state: ReadyCall | SuspendedCall | SettledCall  # with what belongs to it
+    # The next transition of the ledger, still to be written with a commit; None: there is nothing to write.
+    transition: CallTransition | None
 
     def __init__(self, call: ToolCall, tool: Tool | None, recorded: VersionedCall | None = None) -> None:
         """Begin as ready; `recorded` is the call in the ledger, None if it has not entered the ledger."""
         self.call, self.tool = call, tool
-        self._state: ReadyCall | SuspendedCall | SettledCall = ReadyCall()
-        self._recorded = recorded
-        self._transition: CallTransition | None = None
+        self.state, self._recorded, self.transition = _READY, recorded, None
+        if recorded is not None:
+            self.record = recorded.record
 
     # ---- what it is
 
     @property
-    def state(self) -> ReadyCall | SuspendedCall | SettledCall:
-        """The state, with what belongs to it."""
-        return self._state
-
-    @property
     def stage(self) -> Stage:
         """The name of the state."""
-        return _STAGES[type(self._state)]
+        return _STAGES[type(self.state)]
 
     @property
     def ready(self) -> ReadyCall:
         """The state of a call that is ready."""
-        assert isinstance(self._state, ReadyCall), f"call '{self.call.id}' is {self.stage}, not ready"
-        return self._state
+        assert isinstance(self.state, ReadyCall), f"call '{self.call.id}' is {self.stage}, not ready"
+        return self.state
 
     @property
     def result(self) -> ToolResult | None:
         """What the model is shown; None until the call is settled."""
-        return self._state.result if isinstance(self._state, SettledCall) else None
+        return self.state.result if isinstance(self.state, SettledCall) else None
 
     @property
     def changes(self) -> CallChanges:
         """What the call changes; nothing while it is ready."""
-        return NO_CHANGES if isinstance(self._state, ReadyCall) else self._state.changes
+        return NO_CHANGES if isinstance(self.state, ReadyCall) else self.state.changes
 
     @property
     def recorded(self) -> VersionedCall:
@@ -173,32 +177,22 @@ class PendingCall:
         return self._recorded is not None
 
     @property
-    def transition(self) -> CallTransition | None:
-        """The next transition of the ledger, still to be written with a commit; None: there is nothing to write."""
-        return self._transition
-
-    @property
     def transition_alone(self) -> CallTransition | None:
-        """The same for a write without a message: then the ledger has to hold the words of the result."""
-        alone = self._state.alone if isinstance(self._state, SettledCall) else None
-        return self._transition if self._transition is None or alone is None else alone()
+        """The transition for a write without a message: then the ledger has to hold the words of the result."""
+        alone = self.state.alone if isinstance(self.state, SettledCall) else None
+        return self.transition if self.transition is None or alone is None else alone()
 
     @property
     def is_known(self) -> bool:
         """False for a call that is in the conversation and in no ledger."""
-        return self._transition is not None or self._recorded is not None
-
-    @property
-    def record(self) -> CallRecord:
-        """The call's record as it will be once the transition is written."""
-        return self._transition.record if self._transition is not None else self.recorded.record
+        return self.transition is not None or self._recorded is not None
 
     @property
     def changes_state(self) -> bool:
         """True if the commit of its round changes the thread's state for it: a patch, or scratch to remove."""
         if self.changes.patch is not None:
             return True
-        return isinstance(self._state, SettledCall) and self.is_known and self.record.ticket is not None
+        return isinstance(self.state, SettledCall) and self.is_known and self.record.ticket is not None
 
     # ---- what happens to it
 
@@ -206,20 +200,20 @@ class PendingCall:
         """Ready, not in the ledger: `transition` will enter the call, so that it can be carried out."""
         assert self._recorded is None
         self._leave_ready(transition)
-        self._state = ReadyCall(arguments)
+        self.state = ReadyCall(arguments)
 
     def prepare(self, arguments: Arguments | None, *, is_interrupted: bool = False) -> None:
         """Ready: set what the next attempt is made with."""
-        self._state = ReadyCall(arguments, is_interrupted, self.ready.note)
+        self.state = ReadyCall(arguments, is_interrupted, self.ready.note)
 
     def annotate(self, note: str) -> None:
         """Ready: show the model this note before the result."""
-        self._state = msgspec.structs.replace(self.ready, note=note)
+        self.state = msgspec.structs.replace(self.ready, note=note)
 
     def advance(self, recorded: VersionedCall) -> None:
         """Ready: the ledger has a newer record of the call, and the call is still to be carried out."""
         self._leave_ready(None)
-        self._recorded = recorded
+        self._recorded, self.record = recorded, recorded.record
 
     def suspend(
         self,
@@ -234,7 +228,7 @@ class PendingCall:
         """
         assert transition is None or not is_in_history, "a new question is in no history"
         self._leave_ready(transition)
-        self._state = SuspendedCall(is_in_history, changes)
+        self.state = SuspendedCall(is_in_history, changes)
 
     def settle(
         self,
@@ -250,32 +244,34 @@ class PendingCall:
         `alone` makes the transition that is written if no message is written with it; None: the same.
         """
         self._leave_ready(transition)
-        self._state = SettledCall(result, changes, staged, alone)
+        self.state = SettledCall(result, changes, staged, alone)
 
     def reload(self, recorded: VersionedCall) -> None:
         """Any state to ready: the ledger has moved on, and what this process found or asked is dropped."""
-        self._recorded, self._transition, self._state = recorded, None, ReadyCall()
+        self._recorded, self.record, self.transition, self.state = recorded, recorded.record, None, _READY
 
     def announce(self, transition: CallTransition) -> None:
         """Settled, with nothing to write: `transition` lets one more commit apply what the call changes."""
-        assert isinstance(self._state, SettledCall), f"call '{self.call.id}' is {self.stage}, not settled"
-        assert self._transition is None, "one transition at a time"
-        self._transition = transition
+        assert isinstance(self.state, SettledCall), f"call '{self.call.id}' is {self.stage}, not settled"
+        assert self.transition is None, "one transition at a time"
+        self.transition, self.record = transition, transition.record
 
     def bring(self, objects: Iterable[Object]) -> None:
         """Write these objects with the transition."""
-        assert self._transition is not None
-        self._transition = self._transition.also(objects=objects)
+        assert self.transition is not None
+        self.transition = self.transition.also(objects=objects)
 
     def written(self) -> None:
         """Any state: the transition, if there is one, is durable."""
-        if self._transition is not None:
-            self._recorded, self._transition = self._transition.held, None
+        if self.transition is not None:
+            self._recorded, self.transition = self.transition.held, None
 
     def _leave_ready(self, transition: CallTransition | None) -> None:
-        _ = self.ready
-        assert self._transition is None, f"call '{self.call.id}' has an unwritten transition"
-        self._transition = transition
+        assert isinstance(self.state, ReadyCall), f"call '{self.call.id}' is {self.stage}, not ready"
+        assert self.transition is None, f"call '{self.call.id}' has an unwritten transition"
+        self.transition = transition
+        if transition is not None:
+            self.record = transition.record
 
 
 Stage: TypeAlias = Literal["ready", "suspended", "settled"]

@@ -39,6 +39,7 @@ from perdure.model.canonical import Json
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import within
+from perdure.model.event import ToolCallRequested
 from perdure.model.message import Message, Text, ToolCall, ToolResult
 from perdure.model.ticket import Ticket
 from perdure.providers import registry
@@ -55,6 +56,7 @@ from perdure.runtime.tools.tool import Tool
 __all__ = [
     "plan",
     "plan_questions",
+    "request_event",
     "requested",
     "clearance",
     "rework_with",
@@ -154,6 +156,19 @@ def requested(
         vendor_id=vendor_id,
     )
     return RequestedCall(call=call, tool=tool, args=args, record=record, arguments=arguments, refusal=refusal)
+
+
+def request_event(space: Space, record: CallRecord) -> ToolCallRequested:
+    """Return the event that a call was requested."""
+    return ToolCallRequested(
+        id=space.ids(),
+        call=record.id,
+        tool=record.tool,
+        args=record.args,
+        size=record.args_size,
+        idempotency_key=record.key,
+        side_effects=record.effect,
+    )
 
 
 def plan_questions(round_context: RoundContext, calls: Iterable[RequestedCall]) -> list[Question]:

@@ -80,7 +80,8 @@ class RoundContext:
         self.toolbox = {**BUILT_IN, **env.agent.toolbox}
         if tool is not None:
             self.toolbox[tool.name] = tool
-        self.holder = env.space.engine.holder()
+        # The process that has taken the lease; a direct call takes none.
+        self.holder = env.space.engine.holder() if journal.lease is None else journal.lease.holder
 
     @property
     def space(self) -> Space:
@@ -319,7 +320,7 @@ def _stage(
         if pending_call.changes.patch is not None and not is_chained:
             _apply(round_context, pending_calls, pending_call, draft)
             draft.act("apply", f"tool:{pending_call.call.name}")
-        if pending_call.is_known and pending_call.stage == "settled":
+        if pending_call.is_known and pending_call.record.ticket and pending_call.stage == "settled":
             _remove_scratch(draft, pending_call)
     _change_agent_map(round_context, pending_calls, draft)
     _change_memory(round_context, pending_calls, draft)
@@ -384,8 +385,6 @@ def _covered(space: Space, pending_call: PendingCall, root: Digest) -> list[Conf
 
 def _remove_scratch(draft: CommitDraft, pending_call: PendingCall) -> None:
     """Remove the call's scratch: call scope ends when the call settles.  Only a suspended call has left any."""
-    if pending_call.record.ticket is None:
-        return
     scratch = scratch_prefix(pending_call.record.id)
     if draft.ops.paths(scratch):
         draft.ops.clear(scratch)
@@ -398,7 +397,7 @@ def _events(space: Space, pending_call: PendingCall) -> list[Event]:
         if state.is_in_history:
             return []
         return [ToolCallSuspended(id=space.ids(), call=pending_call.call.id, ticket=record.ticket or "")]
-    events: list[Event] = _decision_events(space, record, pending_call.call.id)
+    events = _decision_events(space, record.ticket, pending_call.call.id) if record.ticket else []
     if record.attempt:
         events.append(ToolCallStarted(id=space.ids(), call=pending_call.call.id, attempt=record.attempt))
     events.append(
@@ -413,8 +412,8 @@ def _events(space: Space, pending_call: PendingCall) -> list[Event]:
     return events
 
 
-def _decision_events(space: Space, record: CallRecord, call: str) -> list[Event]:
-    found = tickets.find(space, record.ticket) if record.ticket else None
+def _decision_events(space: Space, ticket: str, call: str) -> list[Event]:
+    found = tickets.find(space, ticket)
     decision = found.ticket.decision if found else None
     if found is None or decision is None:
         return []
@@ -434,10 +433,15 @@ def _change_agent_map(
     round_context: RoundContext, pending_calls: Sequence[PendingCall], draft: CommitDraft
 ) -> None:
     """Add what the calls change in the agent's own map as one event, because one write applies it there."""
-    patches = [each.changes.agent_patch for each in pending_calls]
-    ops: list[Op] = [op for patch in patches if patch for op in patch.ops]
     agent = round_context.env.standing.agent
-    if not ops or agent is None:
+    if agent is None:
+        return
+    ops: list[Op] = []
+    for pending_call in pending_calls:
+        patch = pending_call.changes.agent_patch
+        if patch is not None:
+            ops += patch.ops
+    if not ops:
         return
     body = Object.of(Kind.BODY, encode_struct(Patch(tuple(ops))))
     draft.objects.append(body)
@@ -457,9 +461,11 @@ def _change_memory(
 ) -> None:
     """Add what the calls change in their owner's memory, an event for each item, and the root that they read."""
     owner_memory, journal = round_context.env.memory, round_context.journal
+    if owner_memory is None:
+        return
     for pending_call in pending_calls:
         memory = pending_call.changes.memory
-        if memory is None or owner_memory is None or pending_call.stage != "settled":
+        if memory is None or pending_call.stage != "settled":
             continue  # a tool that was suspended begins again at its first line
         events, bodies = write.events_of(
             round_context.space, owner_memory.owner, memory.written, pending_call.call.id

@@ -325,8 +325,7 @@ def _transition(
         why=why,
         result_label=label,
     )
-    values = changes.values
-    return transition.also(objects=values) if values else transition
+    return transition.also(objects=changes.values) if changes.objects else transition
 
 
 def _ending(pending_call: PendingCall, state: CallState) -> tuple[CallState, ...]:

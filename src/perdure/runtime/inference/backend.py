@@ -167,12 +167,15 @@ def model_for(env: RunEnvironment, recorded: RecordedBackend) -> Model:
 
     Raises `ServerChanged` if no model of that name leads to the recorded server.
     """
-    models = [taking_steps(each) for each in _known(env) if is_on(env, name_of(each), recorded.name)]
-    for model in models:
-        if is_same_server(recorded.server, server_of(model)):
-            return model
-    if models:
-        raise _changed(env, recorded, models[0])
+    elsewhere: Model | None = None  # of that name, at another server
+    for each in _known(env):
+        if is_on(env, name_of(each), recorded.name):
+            model = taking_steps(each)
+            if is_same_server(recorded.server, server_of(model)):
+                return model
+            elsewhere = elsewhere or model
+    if elsewhere is not None:
+        raise _changed(env, recorded, elsewhere)
     try:
         found = taking_steps(recorded.name)
     except (Invalid, NotFound, Unsupported) as error:
@@ -368,13 +371,15 @@ def declared_names(tools: Mapping[str, Tool]) -> dict[str, str]:
 
     A vendor's own tool is mapped to the tool that serves it.
     """
-    known = set(tools)
     made: dict[str, str] = {}
-    for name in known:
-        plain = _ILLEGAL.sub("_", name)
-        if plain != name and plain not in known:
-            made[plain] = "" if plain in made else name
-    served = {tool.serves: name for name, tool in tools.items() if tool.serves is not None}
+    served: dict[str, str] = {}
+    for name, tool in tools.items():
+        if tool.serves is not None:
+            served[tool.serves] = name
+        if not (name.isascii() and name.isidentifier()):  # most names are legal everywhere
+            plain = _ILLEGAL.sub("_", name)
+            if plain != name and plain not in tools:
+                made[plain] = "" if plain in made else name
     unambiguous = {plain: name for plain, name in made.items() if name}
     return {**unambiguous, **served}
 

@@ -26,7 +26,7 @@ from perdure.context.render.media import lost
 from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, results
-from perdure.memory import relevant
+from perdure.memory import OwnerMemory, relevant
 from perdure.model.call import SETTLED, UNCLEAR, CallCounts, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.context import Context
@@ -98,11 +98,12 @@ def _window_of(model: object) -> int | None:
 
 
 def _recalled(
-    env: RunEnvironment, query: str, at: Digest | None
+    env: RunEnvironment, memory: OwnerMemory, said: Sequence[Message], at: Digest | None
 ) -> tuple[Sequence[RecalledItem], Digest | None]:
-    """Return what the owner's memory says about an input, and its root; nothing without a memory or a query."""
-    memory, limit = env.memory, env.agent.context.memory
-    if memory is None or limit < 1 or not query.strip() or memory.commit is None:
+    """Return what the owner's memory says about an input, and its root; nothing without words of a user."""
+    limit = env.agent.context.memory
+    query = "\n".join(message.text for message in said if message.role == "user")
+    if limit < 1 or not query.strip() or memory.commit is None:
         return (), None
     found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(env.space.name, at))
     items = tuple(RecalledItem(each.reference, each.text, each.kind, each.trust) for each in found)
@@ -142,7 +143,7 @@ class ModelInputBuilder:
         self._env, self._shape = env, shape
         self._prompt_state: PromptState  # from `read_conversation` on
         self._model: Model | None = None
-        self._setting: Setting | None = None
+        self._setting: Setting  # from `read_conversation` on, too
         self._framed: Framed  # that of the last context
         self._task: Mapping[str, Json] = {}
         self._recalled: Sequence[RecalledItem] = ()
@@ -171,9 +172,10 @@ class ModelInputBuilder:
 
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
-        unclear = [each.id for each in records if each.state in UNCLEAR]
+        unclear = [each.id for each in records if each.state in UNCLEAR] if records else ()
         self._prompt_state.add(message, unclear)
-        self._settled |= {each.id: each.state for each in records}
+        for each in records:
+            self._settled[each.id] = each.state
         if not written:
             self._unwritten.append(message)
 
@@ -188,10 +190,11 @@ class ModelInputBuilder:
 
     def _current(self) -> Context | None:
         """Return the context as it is; None if it has become too large."""
-        around = self._framed = self._around()
-        if not self._prompt_state.fits(self._set, around, self._note):
+        prompt_state, around = self._prompt_state, self._around()
+        self._framed = around
+        if not prompt_state.fits(self._setting, around, self._note):
             return None
-        return self._prompt_state.context(around, self._note)
+        return prompt_state.context(around, self._note)
 
     def _is_outdated(self) -> bool:
         """True if a call was settled since that is shown with an unknown outcome."""
@@ -212,7 +215,7 @@ class ModelInputBuilder:
             self._prompt_state.add(message)
         around = self._framed = self._around()
         return self._prompt_state.context(around, self._note), self._prompt_state.fits(
-            self._set, around, self._note
+            self._setting, around, self._note
         )
 
     def switch_to(self, model: Model, at: Digest | None) -> None:
@@ -226,12 +229,12 @@ class ModelInputBuilder:
         """Return the recipe of the last context, and the bodies that the store needs to rebuild it."""
         assert self._model is not None
         self._unwritten = []
-        memory = [each.reference for each in self._recalled]
+        memory = [each.reference for each in self._recalled] if self._recalled else ()
         return self._prompt_state.recipe(self._model.backend, self._framed, self._note, memory)
 
     def lost(self) -> tuple[Loss, ...]:
         """Return the media that the last context only names, because the model takes none of that kind."""
-        unseen = self._set.frame.unseen
+        unseen = self._setting.frame.unseen
         return lost(self._prompt_state.conversation.messages(), unseen) if unseen else ()
 
     def losses(self) -> tuple[Loss, ...]:
@@ -246,11 +249,6 @@ class ModelInputBuilder:
     @cached_property
     def _view(self) -> AgentView:  # most steps need none: the setting is cached and the prompt only grows
         return agent_view(self._env, shape=self._shape)
-
-    @property
-    def _set(self) -> Setting:
-        assert self._setting is not None, "a run reads the conversation before it shows anything"
-        return self._setting
 
     def _ready(self, model: Model) -> None:
         """Use the frame and the budget of a model from here on."""
@@ -276,15 +274,15 @@ class ModelInputBuilder:
     def _around(self) -> Framed:
         """Return the frame with our sentences about notes and cut results, if there are any."""
         notes = self._note is not None or self._prompt_state.is_noted
-        return self._set.framed(notes=notes, reads=self._prompt_state.has_cut_results)
+        return self._setting.framed(notes=notes, reads=self._prompt_state.has_cut_results)
 
     def _request(self, at: Digest | None) -> ContextRequest:
         assert self._model is not None
         takes_calls = _takes_calls(_profile(self._env, self._model))
-        budget, frame = self._set.budget, self._set.frame
+        budget, frame = self._setting.budget, self._setting.frame
         request = context_request(self._view, budget, frame, at, live=True, takes_calls=takes_calls)
         return msgspec.structs.replace(
-            request, task=self._task, recalled=self._recalled, reader=self._set.reader
+            request, task=self._task, recalled=self._recalled, reader=self._setting.reader
         )
 
     def _drawn(self, at: Digest | None) -> PromptState:
@@ -298,9 +296,9 @@ class ModelInputBuilder:
 
     def _look_up(self, said: Sequence[Message], at: Digest | None, root: Digest) -> None:
         """Read what is shown beside the conversation in this turn: the task's state, and memories about the input."""
-        query = "\n".join(message.text for message in said if message.role == "user")
         self._task = task_state(self._env.space, root)
-        self._recalled, self.memory_root = _recalled(self._env, query, at)
+        if self._env.memory is not None:
+            self._recalled, self.memory_root = _recalled(self._env, self._env.memory, said, at)
         self._note = None
         if self._task or self._recalled:
-            self._note = fitting_note(self._set.budget, self._task, self._recalled)
+            self._note = fitting_note(self._setting.budget, self._task, self._recalled)

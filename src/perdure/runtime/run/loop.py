@@ -32,9 +32,8 @@ from perdure.history.ancestry import of_run
 from perdure.history.space import Space
 from perdure.ledger import snapshot
 from perdure.ledger.calls import CallTransition
-from perdure.model.call import CallRecord
 from perdure.model.context import Context
-from perdure.model.event import Event, RunFinished, RunStarted, ToolCallRequested
+from perdure.model.event import Event, RunFinished, RunStarted
 from perdure.model.message import Message, has_media
 from perdure.model.run import Cost, PendingResponse, RunRecord, RunState, StopReason, Usage
 from perdure.model.text import said_by
@@ -44,7 +43,7 @@ from perdure.runtime.agent.agent import COUNTERS, Counters, RunBudget, in_words,
 from perdure.runtime.agent.plugin import Moment, Phase, Refusal, refused_calls, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
-from perdure.runtime.calls.plan import RequestedCall, plan, plan_questions, requested
+from perdure.runtime.calls.plan import RequestedCall, plan, plan_questions, request_event, requested
 from perdure.runtime.calls.recovery import open_round
 from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.inference.backend import (
@@ -289,7 +288,8 @@ class LiveRun:
         check_server(self._env, self._active.recorded, self._active.model)
         if self._budget.limits_cost:
             check_price(self._env, self._active.model)
-        await self._env.before_step(self._active.backend)
+        if self._env.throttle is not None:
+            await self._env.throttle.before_step(self._active.backend)
         ids, feed = self._journal.space.ids, self._journal.feed
         model_step = ModelStep(self._active.model, context, feed, ids, self._names, label)
         try:
@@ -506,7 +506,7 @@ class LiveRun:
         self._check_cancel()
         pending_calls = self._planned(calls, known, start=True)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
-        draft.extend([self._requested(pending_call.record) for pending_call in pending_calls])
+        draft.extend([request_event(space, pending_call.record) for pending_call in pending_calls])
         for call, refusal in (refused or {}).items():
             draft.events.append(refused_event(space.ids(), refusal, "arguments", call=call))
         self._journal.stage(draft)
@@ -525,17 +525,6 @@ class LiveRun:
         taken: set[str] = set()
         return [plan(self._round_context, each, taken=taken, start=start, space=space) for each in calls]
 
-    def _requested(self, record: CallRecord) -> ToolCallRequested:
-        return ToolCallRequested(
-            id=self._env.space.ids(),
-            call=record.id,
-            tool=record.tool,
-            args=record.args,
-            size=record.args_size,
-            idempotency_key=record.key,
-            side_effects=record.effect,
-        )
-
     def _commit_round(self, pending_calls: list[PendingCall], draft: CommitDraft, message_id: str) -> None:
         message = commit_round(self._round_context, pending_calls, draft, message_id=message_id)
         self._budget.count_children()
@@ -544,9 +533,10 @@ class LiveRun:
 
     def _count(self, draft: CommitDraft, reply: StepReply, fingerprints: list[str]) -> None:
         self._usage, self._text = self._usage + reply.usage, reply.message.text
-        self._env.after_step(self._active.backend, reply.usage)
+        if self._env.throttle is not None:
+            self._env.throttle.after_step(self._active.backend, reply.usage)
         # What was counted before an interruption is in the counters.
-        made = [each for each in fingerprints if each]
+        made = [each for each in fingerprints if each] if fingerprints else fingerprints
         self._counters = self._counters.after(reply.usage, self._step_cost, made)
         if self._budget.is_counted:
             draft.ops.put(COUNTERS, msgspec.to_builtins(self._counters))
@@ -638,11 +628,14 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
+        counts = self._model_input.counts
         return Result(
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            **self._model_input.counts._asdict(),
+            calls=counts.calls,
+            failed_calls=counts.failed_calls,
+            unclear_calls=counts.unclear_calls,
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

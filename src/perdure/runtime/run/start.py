@@ -33,7 +33,7 @@ from perdure.history.changes.patch_builder import Touched
 from perdure.history.changes.values import Given, StoredValue
 from perdure.history.reader import agents_in, agents_question, check_agent, is_ancestor
 from perdure.history.space import Space, read_record
-from perdure.history.tree import Entry, diff
+from perdure.history.tree import EMPTY, Entry, diff
 from perdure.ledger import calls
 from perdure.model import canonical, names
 from perdure.model.call import SETTLED
@@ -511,7 +511,7 @@ def _begun(
     journal.start_with(agent[0] if agent else UNSET, ledger)
     draft, said = _inbound_draft(env, request, journal, known)
     journal.stage(draft)
-    if not hooked:
+    if not hooked and journal.root != EMPTY:
         draft = journal.draft("user_message")
         cleaned(space, draft, env.agent.run_scoped_paths())
         journal.stage(draft)

@@ -184,7 +184,7 @@ class Feed:
                 self._reasoning.clear()
             for writer in self.writers:
                 writer.committed(commit, is_spoken=spoken, spoken=self._spoken)
-            watchers = tuple(self._watchers)
+            watchers = tuple(self._watchers) if self._watchers else ()
         for watcher in watchers:
             watcher.give(CommitNotice(commit))
 
@@ -270,7 +270,7 @@ class Feeds:
         """Register the feed of a run that has begun, and wake those who wait for one."""
         place = RunPlace(space, timeline, feed.run)
         feed.writers = tuple(
-            carrier.writer(place, lambda whole: feed.answer(whole=whole)) for carrier in self._carriers
+            [carrier.writer(place, lambda whole: feed.answer(whole=whole)) for carrier in self._carriers]
         )
         with self._lock:
             self._live[space, timeline] = feed

@@ -26,7 +26,7 @@ from perdure.memory import OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.effect import Effect, lower
 from perdure.model.fork_safety import renew_in_child
-from perdure.model.run import ParentCall, RunRecord, Usage
+from perdure.model.run import ParentCall, RunRecord
 from perdure.model.ticket import ChildRef
 from perdure.providers.catalog import Catalog, shipped
 from perdure.providers.profile import BackendRef
@@ -124,16 +124,6 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same for a run: its record has its parent and its bound, so every process keeps them."""
         env = self.bounded(record.effect_max)
         return env if record.parent is None else env.as_child_of(record.parent)
-
-    async def before_step(self, backend: str) -> None:
-        """Wait until the limits of a worker allow one more request; the run of a program has none."""
-        if self.throttle is not None:
-            await self.throttle.before_step(backend)
-
-    def after_step(self, backend: str, usage: Usage) -> None:
-        """Count the tokens of a step, if a worker has limits."""
-        if self.throttle is not None:
-            self.throttle.after_step(backend, usage)
 
     # Not fields: in a forked child the same store runtime has others.
 

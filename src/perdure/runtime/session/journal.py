@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import UnsetType
@@ -32,6 +33,7 @@ from perdure.model.commit import NO_PATCH, Act, LedgerRead, Reads, RunMeta, Stat
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import AgentChanged, Event, MemoryWritten, MessageAppended
 from perdure.model.head import Head
+from perdure.model.limits import Limits
 from perdure.model.message import Message, check_message, encode_message, plain_body
 from perdure.model.run import Usage
 from perdure.providers.contract import Loss, encode_losses
@@ -66,7 +68,7 @@ class CommitDraft:
         self._space = space
         self.reason, self.forced = reason, forced
         self.root = root  # of the state that it starts on
-        self._ops: Ops | None = None  # most commits of a run change no state
+        self._ops: Ops | None = None
         self._adopted: Patched | None = None
         self.events: list[Event] = []
         self.objects: list[Object] = []
@@ -143,14 +145,17 @@ class CommitDraft:
     def proposal(
         self, *, run: str, parent_run: str | None, reads: Reads, ledger: LedgerRead | None
     ) -> Proposal:
-        patched = self._patched()
+        patched, objects, cells = None, tuple(self.objects), tuple(self.cells)
+        if self._ops is not None or self._adopted is not None:  # most commits of a run change no state
+            patched = self._patched()
+            objects, cells = (*objects, *patched.objects), (*cells, *patched.cells)
         return Proposal(
             reason=self.reason,
-            root=patched.root,
-            patch=patched.patch,
+            root=self.root if patched is None else patched.root,
+            patch=NO_PATCH if patched is None else patched.patch,
             events=tuple(self.events),
-            objects=(*self.objects, *patched.objects),
-            cells=(*self.cells, *patched.cells),
+            objects=objects,
+            cells=cells,
             outside=reads,
             ledger=ledger,
             run=run,
@@ -162,9 +167,8 @@ class CommitDraft:
     def _patched(self) -> Patched:
         if self._ops is not None:
             return self._ops.finish()
-        if self._adopted is None:
-            return Patched(patch=NO_PATCH, root=self.root)
         whole = self._adopted
+        assert whole is not None, "a patch was made or adopted"
         nodes = tuple([each for each in whole.objects if each.kind is Kind.NODE])
         return Patched(patch=whole.patch, root=whole.root, objects=nodes)
 
@@ -183,8 +187,8 @@ def appended(
         check_message(message)
         encoded = encode_message(message)
     body = Object.of(Kind.BODY, encoded)
-    vendor = vendor_of(message)
-    provider, _, model = (backend or "").partition(":")
+    vendor = None if message.vendor_metadata is None else vendor_of(message)
+    provider, _, model = backend.partition(":") if backend else ("", "", "")
     event = MessageAppended(
         id=id,
         role=message.role,
@@ -273,7 +277,7 @@ class Journal:
 
     def stage(self, draft: CommitDraft) -> None:
         """Stage a draft for the next write; an empty draft is left out."""
-        if not draft:
+        if not draft.events and not draft:
             return
         reads = self._reads or self.reads
         if self.memory_root is not None:
@@ -301,7 +305,9 @@ class Journal:
         if not self._staged:
             return False
         self._check_process()
-        staged = [*self._staged[:-1], _with(self._staged[-1], cells, transitions)]
+        staged = self._staged
+        if cells or transitions:
+            staged = [*staged[:-1], _with(staged[-1], cells, transitions)]
         try:
             done = writer.commit(
                 self.space,
@@ -311,7 +317,7 @@ class Journal:
                 intent=intent,
                 on_conflict=on_conflict,
                 repeatable=intent is not None,
-                entries=tuple([transition.entry for transition in transitions]),
+                entries=tuple([transition.entry for transition in transitions]) if transitions else (),
                 also=also,
             )
         except Conflict as conflict:
@@ -442,18 +448,23 @@ class Journal:
 
 def _roomy(space: Space) -> Space:
     """Return the space with higher limits: tools have run already, so their results must not be too much to record."""
-    limits = msgspec.structs.replace(
-        space.limits, write_events_max=_EVENTS_MAX, write_bytes_max=_ROUND_BYTES_MAX
-    )
-    return msgspec.structs.replace(space, limits=limits)
+    return msgspec.structs.replace(space, limits=_roomy_limits(space.limits))
+
+
+@lru_cache(maxsize=16)
+def _roomy_limits(limits: Limits) -> Limits:
+    return msgspec.structs.replace(limits, write_events_max=_EVENTS_MAX, write_bytes_max=_ROUND_BYTES_MAX)
 
 
 def _with(proposal: Proposal, cells: Sequence[CellWrite], transitions: Sequence[CallTransition]) -> Proposal:
     """Return the proposal with more cells and transitions in the same write."""
-    if not cells and not transitions:
-        return proposal
-    posted = [cell for transition in transitions for cell in transition.cells]
-    objects = [each for transition in transitions for each in transition.objects]
+    objects: list[Object] = []
+    together = [*proposal.cells, *cells]
+    for transition in transitions:
+        together += transition.cells
+        objects += transition.objects
     return msgspec.structs.replace(
-        proposal, cells=(*proposal.cells, *cells, *posted), objects=(*objects, *proposal.objects)
+        proposal,
+        cells=tuple(together),
+        objects=(*objects, *proposal.objects) if objects else proposal.objects,
     )

@@ -73,6 +73,7 @@ class HeldLease:
         self._owners = owners
         self.lease = lease  # as it was last renewed
         self.space = space
+        self.key = _key(space, lease)  # among all of the store; a renewal does not change it
         self._until = until
         self._lost, self._cancelled = lost, cancelled
         self.is_over = False
@@ -103,11 +104,6 @@ class HeldLease:
         if not self._is_cancelled:
             self._is_cancelled = True
             self._cancelled(why)
-
-    @property
-    def key(self) -> _Key:
-        """The key of this lease among all of the store."""
-        return _key(self.space, self.lease)
 
 
 class LeaseKeeper:
@@ -155,9 +151,11 @@ class LeaseKeeper:
 
     def expect(self, space: Space, lease: Lease) -> None:
         """Count a lease that this process is about to take as renewed, for as long as it lasts."""
-        until, now = self._ends(space, lease), self.clock()
+        until = self._ends(space, lease)
         with self._lock:
-            self._expected = {key: end for key, end in self._expected.items() if end > now}
+            if self._expected:
+                now = self.clock()
+                self._expected = {key: end for key, end in self._expected.items() if end > now}
             self._expected[_key(space, lease)] = until
             self._holders.add(lease.holder)
 

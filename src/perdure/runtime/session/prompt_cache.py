@@ -17,7 +17,7 @@ from perdure.context.budget import is_small, size_of, weigh_frame
 from perdure.context.builder import BuiltContext
 from perdure.context.history_window import HistoryWindow
 from perdure.context.render.conversation import Conversation, has_short_results
-from perdure.context.render.notes import as_shown
+from perdure.context.render.notes import as_shown, is_plain
 from perdure.engines.contract import Step
 from perdure.history import reader
 from perdure.history.space import Space
@@ -80,9 +80,10 @@ class PromptState:
             self._drawn.unclear = {**self._drawn.unclear, **dict.fromkeys(unclear)}
             self.unsettled.update(unclear)
             self._recipe = None  # it names them
-        shown = as_shown(self._space, _as_stored(message))
+        shown = message if is_plain(message) else as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
-        self._has_cut_results = self._has_cut_results or has_short_results(shown)
+        if shown.tool_results and not self._has_cut_results:
+            self._has_cut_results = has_short_results(shown)
         self._unweighed.append(shown)
         self._size += size_of((shown,))
 
@@ -136,17 +137,17 @@ class PromptState:
         self, backend: str, framed: Framed, note: Message | None, memory: Sequence[str]
     ) -> tuple[Digest, list[Object]]:
         """Return the recipe of the context, and the bodies that the store does not have yet."""
-        words = self._open_words()
+        words: Mapping[str, str] = self._open_words() if self.words else {}
         made_of = (backend, framed, note, tuple(words.items()))
         if self._recipe is None or not _same(self._recipe_of, made_of):
             self._recipe, self._recipe_of = self._made(backend, framed, note, memory, words), made_of
-        new = [] if self._recipe.digest in self.kept else self._bodies(framed, note)
+        if self._recipe.digest in self.kept:
+            return self._recipe.digest, []
+        new = self._bodies(framed, note)
         self.kept.update(each.digest for each in new)
         return self._recipe.digest, new
 
     def _open_words(self) -> Mapping[str, str]:
-        if not self.words:
-            return {}
         return {call.id: self.words[call.id] for call in self.conversation.open() if call.id in self.words}
 
     def _made(

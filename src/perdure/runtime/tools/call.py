@@ -637,8 +637,8 @@ class CallStateView:
     @property
     def is_untouched(self) -> bool:
         """True if the tool has neither read nor written any map."""
-        states = (self.thread, self.scratch, self._agent)
-        return not any(state is not None and state.is_open for state in states)
+        is_agent_open = self._agent is not None and self._agent.is_open
+        return not (is_agent_open or self.thread.is_open or self.scratch.is_open)
 
     @property
     def has_written(self) -> bool:

@@ -43,6 +43,8 @@ GRACE_S = 1.0  # how long an async tool may take to stop after its cancellation
 
 _Start: TypeAlias = Callable[[], Any]
 
+_NEVER_AWAITED: frozenset[type] = frozenset({str, bytes, int, float, bool, dict, list, tuple, type(None)})
+
 _RUN: contextvars.ContextVar[str | None] = contextvars.ContextVar("perdure_run", default=None)
 
 
@@ -128,6 +130,8 @@ async def _run(
         done = _now(start, here=True)
     else:
         done = await _on_thread(start, timeout, tool_threads)
+    if type(done.value) in _NEVER_AWAITED:  # as most results are; to look at it costs more
+        return done
     if done.kind == "returned" and done.interrupt is None and inspect.isawaitable(done.value):
         return await _on_loop(lambda: done.value, timeout)
     return done

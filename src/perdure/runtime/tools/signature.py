@@ -108,8 +108,8 @@ class FunctionSignature:
             struct = self._convert(given)
         except (msgspec.ValidationError, RecursionError) as error:
             raise refusal(self._name, _field_first(error)) from error
-        values = {each: getattr(struct, each) for each in self.names}
-        return Arguments(values, dict(self._normal(given, values)))
+        values = msgspec.structs.asdict(struct)
+        return Arguments(values, self._normal(given, values))
 
     def _convert(self, given: dict[str, Json]) -> msgspec.Struct:
         try:
@@ -117,14 +117,15 @@ class FunctionSignature:
         except msgspec.ValidationError:
             return _converted(cast("dict[str, Json]", integral(given)), self._struct)
 
-    def _normal(self, given: Mapping[str, Json], values: Mapping[str, Any]) -> list[tuple[str, Json]]:
+    def _normal(self, given: Mapping[str, Json], values: Mapping[str, Any]) -> dict[str, Json]:
         """Return the arguments as JSON again, without defaults that are not JSON."""
-        normal: list[tuple[str, Json]] = []
+        normal: dict[str, Json] = {}
         for name, value in values.items():
             if name in given:
-                normal.append((name, _plain(value, given[name])))
+                # Most arguments are scalars.
+                normal[name] = value if type(value) in _SCALARS else _plain(value, given[name])
             elif name in self._absent:
-                normal.append((name, self._absent[name]))
+                normal[name] = self._absent[name]
         return normal
 
 
@@ -325,8 +326,6 @@ def _first_of(error: Any) -> str:
 
 
 def _plain(value: Any, given: Json) -> Json:
-    if type(value) in _SCALARS:  # as most arguments are
-        return value
     try:
         return _as_json(value)
     except (TypeError, ValueError, RecursionError):

@@ -43,7 +43,15 @@ from perdure.model.limits import Limits
 
 
 class _DeferredModule(ModuleType):
-    """Imports the module of its name when an attribute is read, and reads the attribute there."""
+    """Imports the module of its name when an attribute is read, and reads the attribute there.
+
+    Once it is imported, the module itself takes the place of the stand-in where that was made.
+    """
+
+    def __init__(self, name: str, users: dict[str, Any]) -> None:
+        """Stand in for the module `name` among the names `users`."""
+        super().__init__(name)
+        self.__dict__["users"] = users
 
     def __getattr__(self, name: str) -> object:
         # Nothing is copied from the module: a test may replace a name in it.
@@ -51,12 +59,16 @@ class _DeferredModule(ModuleType):
         # Another thread may be importing it now.
         if module is None or getattr(module.__spec__, "_initializing", False):
             module = import_module(self.__name__)
+        else:
+            users: dict[str, Any] = self.__dict__["users"]
+            for alias in [alias for alias, each in users.items() if each is self]:
+                users[alias] = module
         return getattr(module, name)
 
 
 def deferred(name: str) -> ModuleType:
     """Return a stand-in for the module `name`, which imports it when one of its names is used."""
-    return _DeferredModule(name)
+    return _DeferredModule(name, sys._getframe(1).f_globals)  # pyright: ignore[reportPrivateUsage]
 
 
 if TYPE_CHECKING:
@@ -276,12 +288,15 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
     steps: CommitCaches = msgspec.field(default_factory=CommitCaches)
     runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
+    _stores: list[Space] = msgspec.field(default_factory=list)  # the first one, once it is needed
     _memories: list[Memories] = msgspec.field(default_factory=list)  # the first one, once it is needed
 
     @property
     def store(self) -> Space:
-        """The store's own space."""
-        return self.named(STORE)
+        """The store's own space, opened when it is first needed."""
+        if not self._stores:
+            self._stores.append(self.named(STORE))
+        return self._stores[0]
 
     def agent(self, name: str) -> Space:
         """Return the space of an agent's own map."""

@@ -8,8 +8,8 @@ The comparison is with the seal of the space, a sum over everything in it that c
 rows.  Each write changes both, so a space that is still as this process left it has no later write: no other move of
 the head, no other use of the op_id.  If it is not, the statement changes nothing, and the write is sent in full.
 
-The statement never waits for another writer, so what it sees is as of its own moment.  A writer that commits between
-that moment and the lock leaves another seal, which the server compares in the newest version of the row.
+What the statement sees is as of its own moment.  A writer that has the space then is waited for, and one that commits
+between that moment and the lock leaves another seal: the server compares it in the newest version of the row.
 """
 
 from __future__ import annotations
@@ -55,42 +55,33 @@ _FENCE = """
                     ELSE -1 END
         FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0)"""
 
-# A server that stops waiting for its standbys says so in a warning, so warnings must not be switched off.
+# Where the space is not as it was left, nothing is changed and no row is returned.  Each look-up is a subquery of its own
+# (`OFFSET 0`) by all columns of its key: as a join, a planner without statistics reads the heads of all spaces.  How long
+# another writer is waited for is set for the session.
 _STATEMENT = """
-WITH turn AS MATERIALIZED (
-    SELECT CASE WHEN set_config('lock_timeout', '5s', true) IS NOT NULL
-             AND current_setting('transaction_isolation') = 'read committed'
-             AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL)
-             AND (current_setting('client_min_messages') <> 'error'
-                  OR set_config('client_min_messages', 'warning', true) IS NOT NULL)
-             AND pg_try_advisory_xact_lock(perdure.turn_of($1, $2))
-           THEN pg_advisory_xact_lock(perdure.gate_of($1, $2)) IS NOT NULL ELSE false END AS is_mine,
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us
-), s AS (
+WITH s AS (
     UPDATE perdure.spaces s SET rows = $3::int + 1, seal = $6::text::numeric,
         link = perdure.linked(s.link, $20, $21, NULL, NULL, NULL, $3::int + 1)
-    FROM turn, perdure.heads h
-    WHERE turn.is_mine AND s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4
-      AND s.seal = $5::text::numeric
-      AND h.tenant = $1 AND h.space = s.id AND h.timeline = $7 AND h.version = $8 AND h.commit = $9 AND h.move = $10
-      AND NOT h.sealed AND h.row_id = $12::int AND perdure.digest_of('move', h.record) = h.move
-      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28)) {fences}
-    RETURNING s.id, s.link, CASE WHEN s.followed_until > turn.now_us THEN s.follower END AS follower
+    WHERE s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4 AND s.seal = $5::text::numeric
+      AND EXISTS (SELECT FROM perdure.heads h WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
+                  AND h.version = $8 AND h.commit = $9 AND h.move = $10 AND NOT h.sealed AND h.row_id = $12::int
+                  AND perdure.digest_of('move', h.record) = h.move OFFSET 0)
+      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28) OFFSET 0) {fences}
+    RETURNING s.id, s.link, s.followed_until, s.follower
 ), h AS (
     UPDATE perdure.heads h SET version = $8 + 1, commit = $11, move = $25, record = $26, row_id = $3::int + 1
-    FROM s WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
+    WHERE h.tenant = $1 AND h.space = (SELECT s.id FROM s) AND h.timeline = $7
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
         op_id, intent, previous, pack, state, needs, link)
     SELECT $1, s.id, $3::int + 1, $11, $12::int, $13::int, $14::int, $15::int, $16::bigint, $17::int, $18::bigint::int,
         $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea, s.link FROM s
 ), k AS (
-    INSERT INTO perdure.keys (tenant, space, key, row_id)
-    SELECT $1, s.id, e, $3::int + 1 FROM s CROSS JOIN unnest($29::bigint[]) e
+    INSERT INTO perdure.keys (tenant, space, key, row_id) SELECT $1, s.id, unnest($29::bigint[]), $3::int + 1 FROM s
 )
-SELECT CASE WHEN s.id IS NOT NULL THEN 'done' WHEN turn.is_mine THEN 'missed' ELSE 'busy' END, turn.now_us, s.follower,
-    lower(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))
-FROM turn LEFT JOIN s ON true
+SELECT clock_timestamp(), s.followed_until, s.follower, pg_walfile_name(pg_current_wal_insert_lsn()),
+    CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+FROM s
 """
 
 
@@ -270,10 +261,26 @@ def _seal_part(timeline: bytes, move: bytes) -> int:
     return (int.from_bytes(hashed[:8], signed=True) << 64) + int.from_bytes(hashed[8:16], signed=True)
 
 
-def next_answer(end: KnownEnd, answer: Row) -> Row:
-    """Return the answer to `NEXT` in the form of an answer to the general function."""
-    code, now_us, follower, clock = answer
-    return (code, end.rows, 0, None, None, now_us, end.generation, follower, clock, None, None)
+def next_answer(end: KnownEnd, rows: list[Row]) -> Row:
+    """Return the answer to `NEXT` in the form of an answer to the general function; without a row nothing was changed."""
+    if not rows:
+        return ("missed",)
+    now_us, followed_until, follower, file, _ = rows[0]
+    is_followed = int(str(followed_until)) > int(str(now_us))
+    clock = str(file)[:8].lower()
+    return (
+        "done",
+        end.rows,
+        0,
+        None,
+        None,
+        now_us,
+        end.generation,
+        follower if is_followed else None,
+        clock,
+        None,
+        None,
+    )
 
 
 def end_after(prepared: PreparedWrite, answer: Row) -> KnownEnd | None:
