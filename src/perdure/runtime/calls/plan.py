@@ -289,7 +289,7 @@ def clearance(
         return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = found.ticket if found else None
-    seen = repeat_guard.seen(record, ticket)
+    seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
     verdict = repeat_guard.check(

@@ -504,7 +504,7 @@ class LiveRun:
         self._check_cancel()
         pending_calls = self._planned(calls, known, start=True)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
-        draft.extend([request_event(space, pending_call.record) for pending_call in pending_calls])
+        draft.events += [request_event(space, pending_call.record) for pending_call in pending_calls]
         for call, refusal in (refused or {}).items():
             draft.events.append(refused_event(space.ids(), refusal, "arguments", call=call))
         self._journal.stage(draft)
@@ -599,7 +599,7 @@ class LiveRun:
         """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
-            draft.extend(events)
+            draft.events += events
             if self._has_plugins:
                 await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
