@@ -96,14 +96,17 @@ def size_of(messages: Sequence[Message]) -> int:
     size = 0
     for message in messages:
         size += _AROUND
-        for block in message.content:
-            size += _length(block.text) if isinstance(block, Text) else _block_size(block)
-        for call in message.tool_calls:
-            size += _AROUND + _length(call.name) + _length(call.args)
+        blocks = message.content
         for result in message.tool_results:
             size += _AROUND
-            for block in result.content:
-                size += _length(block.text) if isinstance(block, Text) else _block_size(block)
+            blocks += result.content
+        for block in blocks:
+            if isinstance(block, Text):
+                size += len(block.text) if block.text.isascii() else 4 * len(block.text)
+            else:
+                size += _MEDIA if isinstance(block, Image | File) else 0
+        for call in message.tool_calls:
+            size += _AROUND + _length(call.name) + _length(call.args)
         if message.vendor_metadata is not None:
             size += len(message.vendor_metadata)
     return size
@@ -121,10 +124,6 @@ def frame_size(frame: Frame) -> int:
         + tools
         + 2 * len(msgspec.json.encode(dict(frame.options), enc_hook=repr))
     )
-
-
-def _block_size(block: object) -> int:
-    return _MEDIA if isinstance(block, Image | File) else 0
 
 
 def _length(text: str) -> int:

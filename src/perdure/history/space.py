@@ -216,13 +216,13 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             found = {**known, **dict(zip(others, self.engine.answers(others), strict=True))}
             return [found[each] for each in questions]
 
-    def knowing(self, *questions: Question) -> Space:
-        """Return the space with the answers to these questions, read now by one call.
+    def knowing(self, *questions: Question, assumed: Mapping[Question, Answer] = {}) -> Space:
+        """Return the space with the answers to these questions, read now by one call, and with those that are `assumed`.
 
         Only a writer whose fences and expected heads decide may use them: a stale answer leads to a refused write.
         """
         answers = self.engine.answers(questions) if questions else ()
-        return msgspec.structs.replace(self, known=dict(zip(questions, answers, strict=True)))
+        return msgspec.structs.replace(self, known={**assumed, **dict(zip(questions, answers, strict=True))})
 
     def tree(self, root: Digest = EMPTY) -> Tree:
         """Return the map of that root."""

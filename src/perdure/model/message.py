@@ -114,7 +114,7 @@ class Message(_Named, frozen=True):
     @property
     def text(self) -> str:
         """The text of all text blocks."""
-        return "".join(block.text for block in self.content if isinstance(block, Text))
+        return "".join([block.text for block in self.content if isinstance(block, Text)])
 
 
 ROLES: tuple[Role, ...] = get_args(Role)

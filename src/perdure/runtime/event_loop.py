@@ -56,16 +56,20 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
         work.close()  # interrupted before it began
         raise
     loop = _loop()
-    task = loop.create_task(work)
+    whole = _stopping(loop, work)
+    task = loop.create_task(whole)
     outer = asyncio.events._get_running_loop()  # of a run of this thread, which is paused meanwhile
     asyncio.events._set_running_loop(None)
     try:
-        return loop.run_until_complete(task)
+        _run(loop, task)
+        return task.result()
     except BaseException:  # Ctrl-C, or what a signal handler or another task raises out of the loop
         if task.done():
+            if not task.cancelled():
+                task.exception()  # it is raised here, so asyncio has nothing to report
             raise
         task.cancel()
-        _end(loop, task, work)
+        _end(loop, task, whole)
         raise
     finally:
         try:
@@ -73,6 +77,21 @@ def drive(work: Coroutine[Any, Any, _T]) -> _T:
                 _close(loop)
         finally:
             asyncio.events._set_running_loop(outer)
+
+
+async def _stopping(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> _T:
+    """Do `work` and stop its loop, which takes fewer turns of the loop than a callback."""
+    try:
+        return await work
+    finally:
+        if loop in _own and loop.is_running():  # a forked child goes on, and its loop raises `Unavailable`
+            loop.stop()
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """Run a loop until the task of `_stopping` is done."""
+    while not task.done():  # a tool may stop the loop too
+        loop.run_forever()
 
 
 def close_ended_loops() -> None:
@@ -96,7 +115,7 @@ def close_ended_loops() -> None:
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any]) -> None:
     """Wait until a cancelled task has recorded its end; a second Ctrl-C leaves the task as it is."""
     try:
-        loop.run_until_complete(asyncio.wait([task]))
+        _run(loop, task)
     except BaseException:
         if not task.done():
             work.close()  # stops renewing the lease: the run counts as interrupted, and another process may finish it

@@ -344,8 +344,9 @@ class Messages(Sequence[Message]):
         """One message, or several."""
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
-        at = index + len(self) if index < 0 else index
-        if not 0 <= at < len(self):
+        length = len(self._chunks) * _CHUNK + len(self._tail)
+        at = index + length if index < 0 else index
+        if not 0 <= at < length:
             raise IndexError(index)
         chunk, place = divmod(at, _CHUNK)
         return self._chunks[chunk][place] if chunk < len(self._chunks) else self._tail[place]

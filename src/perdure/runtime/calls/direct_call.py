@@ -35,7 +35,7 @@ from perdure.model.message import ToolCall, ToolResult
 from perdure.model.ticket import Ticket
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
-from perdure.runtime.calls.plan import plan, plan_questions, requested
+from perdure.runtime.calls.plan import plan, plan_answers, requested
 from perdure.runtime.calls.recovery import continue_call
 from perdure.runtime.calls.round import RoundContext, args_body, commit_round, fingerprint_for
 from perdure.runtime.calls.settlement import Settler
@@ -232,7 +232,7 @@ def _enter(round_context: RoundContext, call: ToolCall) -> PendingCall:
     while True:
         attempts.begin()
         wanted = requested(round_context, call, round_context.journal.run, backend=None, vendor_id=None)
-        known = round_context.space.knowing(*plan_questions(round_context, (wanted,)))
+        known = plan_answers(round_context, (wanted,))
         pending_call = plan(round_context, wanted, taken=set(), start=may_start, space=known)
         assert pending_call.transition is not None
         if pending_call.stage != "ready":

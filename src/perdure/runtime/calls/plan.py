@@ -55,7 +55,7 @@ from perdure.runtime.tools.tool import Tool
 
 __all__ = [
     "plan",
-    "plan_questions",
+    "plan_answers",
     "request_event",
     "requested",
     "clearance",
@@ -171,15 +171,26 @@ def request_event(space: Space, record: CallRecord) -> ToolCallRequested:
     )
 
 
-def plan_questions(round_context: RoundContext, calls: Iterable[RequestedCall]) -> list[Question]:
-    """Return what the decisions about these calls ask the thread, for a caller that asks all of it in one call."""
-    space = round_context.space
+def plan_answers(
+    round_context: RoundContext, calls: Iterable[RequestedCall], *also: Question, assumes_new: bool = False
+) -> Space:
+    """Return the thread's space with the answers to `also` and to all that the decisions about these calls ask.
+
+    One call reads them.  With `assumes_new` the gate of a fingerprint that this process has not seen is not read and
+    counts as unwritten: if an equal call was started before, the write that starts this one is refused.
+    """
+    space, started = round_context.space, round_context.env.store_runtime.started
     guarded = [each.record for each in calls if each.arguments is not None and each.record.reach.guarded]
-    found: list[Question] = [LedgerOf(space.name)] if guarded else []
+    asked: list[Question] = [*also, LedgerOf(space.name)] if guarded else [*also]
+    assumed: dict[Question, None] = {}
     for record in guarded:
-        found += repeat_guard.questions(space, record)
-        found += call_identity.questions(space, record)
-    return found
+        gate = repeat_guard.questions(space, record)
+        if assumes_new and not started.is_known(space.name, record.fingerprint):
+            assumed |= dict.fromkeys(gate)
+        else:
+            asked += gate
+        asked += call_identity.questions(space, record)
+    return space.knowing(*asked, assumed=assumed)
 
 
 def plan(
@@ -278,7 +289,7 @@ def clearance(
         return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = found.ticket if found else None
-    seen = repeat_guard.seen(record, ticket)
+    seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
     verdict = repeat_guard.check(

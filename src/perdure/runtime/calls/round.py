@@ -316,7 +316,7 @@ def _stage(
         draft.say(message, id=message_id)
     for pending_call in pending_calls:
         if pending_call.is_known:
-            draft.extend(_events(round_context.space, pending_call))
+            draft.events += _events(round_context.space, pending_call)
         if pending_call.changes.patch is not None and not is_chained:
             _apply(round_context, pending_calls, pending_call, draft)
             draft.act("apply", f"tool:{pending_call.call.name}")

@@ -405,7 +405,9 @@ def _reply(model: Model, finished: Finished, ids: Callable[[], str], names: Mapp
         )
     if not message.tool_calls:
         return StepReply(message, (), finished.usage, stop, finished.losses)
-    calls = tuple(ToolCall(ids(), names.get(call.name, call.name), call.args) for call in message.tool_calls)
-    vendor_ids = tuple(call.id for call in message.tool_calls)
+    calls = tuple(
+        [ToolCall(ids(), names.get(each.name, each.name), each.args) for each in message.tool_calls]
+    )
+    vendor_ids = tuple([call.id for call in message.tool_calls])
     message = msgspec.structs.replace(message, tool_calls=calls)
     return StepReply(message, vendor_ids, finished.usage, stop, finished.losses)

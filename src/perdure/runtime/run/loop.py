@@ -31,7 +31,6 @@ from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
 from perdure.ledger import snapshot
-from perdure.ledger.calls import CallTransition
 from perdure.model.context import Context
 from perdure.model.event import Event, RunFinished, RunStarted
 from perdure.model.message import Message, has_media
@@ -43,7 +42,7 @@ from perdure.runtime.agent.agent import COUNTERS, Counters, RunBudget, in_words,
 from perdure.runtime.agent.plugin import Moment, Phase, Refusal, refused_calls, run_phase
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.pending_call import PendingCall
-from perdure.runtime.calls.plan import RequestedCall, plan, plan_questions, request_event, requested
+from perdure.runtime.calls.plan import RequestedCall, plan, plan_answers, request_event, requested
 from perdure.runtime.calls.recovery import open_round
 from perdure.runtime.calls.round import RoundContext, commit_round
 from perdure.runtime.inference.backend import (
@@ -499,27 +498,36 @@ class LiveRun:
             for call, id in pairs
         ]
         space = self._journal.space
-        known = space.knowing(
-            records.record_question(space, self._journal.run), *plan_questions(self._round_context, calls)
-        )
+        question = records.record_question(space, self._journal.run)
+        known = plan_answers(self._round_context, calls, question, assumes_new=True)
         self._finisher.is_steered(known)  # reads the record
         self._check_cancel()
         pending_calls = self._planned(calls, known, start=True)
         self._count(draft, reply, [pending_call.record.fingerprint for pending_call in pending_calls])
-        draft.extend([request_event(space, pending_call.record) for pending_call in pending_calls])
+        draft.events += [request_event(space, pending_call.record) for pending_call in pending_calls]
         for call, refusal in (refused or {}).items():
             draft.events.append(refused_event(space.ids(), refusal, "arguments", call=call))
         self._journal.stage(draft)
         try:
-            self._journal.write(cells=heard, transitions=_postings(pending_calls))
-        except Moved:
-            # Another timeline has just started an equal call, so this one has to be planned again.
-            pending_calls = self._planned(calls, space, start=False)
-            self._journal.write(cells=heard, transitions=_postings(pending_calls))
+            self._write_round(pending_calls, heard)
+        except Moved:  # an equal call was started before, or another timeline has just started one
+            try:
+                pending_calls = self._planned(calls, space, start=True)
+                self._write_round(pending_calls, heard)
+            except Moved:
+                pending_calls = self._planned(calls, space, start=False)
+                self._write_round(pending_calls, heard)
         for pending_call in pending_calls:
             pending_call.written()
         failpoints.hit("after_intent")
         return pending_calls
+
+    def _write_round(self, pending_calls: list[PendingCall], heard: list[CellWrite]) -> None:
+        for pending_call in pending_calls:
+            if pending_call.record.reach.guarded:
+                self._env.store_runtime.started.note(self._env.space.name, pending_call.record.fingerprint)
+        transitions = [each.transition for each in pending_calls if each.transition is not None]
+        self._journal.write(cells=heard, transitions=transitions)
 
     def _planned(self, calls: list[RequestedCall], space: Space, *, start: bool) -> list[PendingCall]:
         taken: set[str] = set()
@@ -591,7 +599,7 @@ class LiveRun:
         """End the run after its last step; None if it was to succeed and a message was queued for it just now."""
         while True:
             draft = self._journal.draft("run_finished", forced=True)
-            draft.extend(events)
+            draft.events += events
             if self._has_plugins:
                 await self._phase("run_end", draft, status=status)
             result = await self._do(partial(self._finish, draft, status, why, stop, cells))
@@ -682,10 +690,6 @@ class LiveRun:
                 phase, self._journal.run, draft.ops, context=context, message=message, status=status
             )
             await run_phase(self._env.agent.plugins, moment)
-
-
-def _postings(pending_calls: list[PendingCall]) -> list[CallTransition]:
-    return [pending_call.transition for pending_call in pending_calls if pending_call.transition is not None]
 
 
 def _ended(result: Result | None) -> Result:

@@ -99,7 +99,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        return tuple(id for id, _ in self.messages)
+        return tuple([id for id, _ in self.messages])
 
     def intent(self, timeline: str) -> Digest:
         """Return the digest of its content, the same however often it is given."""
@@ -122,7 +122,9 @@ def inbound(
             advice="Leave it out.",
         )
     first = id or (space.ids() if messages else "")
-    ids = [first, *(f"{first}.{number}" for number in range(2, len(messages) + 1))]
+    ids = [first]
+    if len(messages) > 1:
+        ids += [f"{first}.{number}" for number in range(2, len(messages) + 1)]
     return Inbound(
         messages=tuple(zip(ids, messages, strict=False)),
         state=state,
@@ -317,7 +319,7 @@ def begin(
         # From one moment: if the same input started the run in the way, that input is recorded by now.
         known = env.space.knowing(*questions)
         held, revision = leases.look(known, env.timeline)
-        earlier = given_before(env, request, known)
+        earlier = None if request.inbound.op_id is None else given_before(env, request, known)
         if earlier is not None:
             return earlier
         if held is not None:

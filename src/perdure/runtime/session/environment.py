@@ -48,6 +48,7 @@ __all__ = ["RunEnvironment", "StoreRuntime", "BackendCache", "BlockingRunner", "
 _TOOLS_MAX = 64  # tools that run side by side
 _TIMELINES_MAX = 1_024  # whose backends are cached
 _SPACES_MAX = 1_024
+_STARTED_MAX = 16_384
 _NOTHING_CLEAR: tuple[int, frozenset[str]] = (-1, frozenset())
 
 _T = TypeVar("_T")
@@ -200,7 +201,7 @@ class StoreRuntime:
         if self._channel is not None:
             carriers.append(ChannelCarrier(self._channel))
         self.feeds, self.prompt_cache, self.lines = Feeds(carriers), PromptCache(), BackendCache()
-        self.imports = IdentifiedImports()
+        self.imports, self.started = IdentifiedImports(), StartedCalls()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()
 
@@ -271,6 +272,23 @@ class IdentifiedImports:
         known, tools = self._clear.get(space.name, _NOTHING_CLEAR)
         if known + entries == position:
             self._clear[space.name] = position, tools
+
+
+class StartedCalls:
+    """The fingerprints whose calls this process has started, or found to be started; for each space."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def is_known(self, space: str, fingerprint: str) -> bool:
+        """True if a call of that fingerprint was noted; False says nothing about other processes."""
+        return (space, fingerprint) in self._known
+
+    def note(self, space: str, fingerprint: str) -> None:
+        """Note that a call of that fingerprint may have been started."""
+        if len(self._known) >= _STARTED_MAX:
+            self._known = set()
+        self._known.add((space, fingerprint))
 
 
 class BackendCache:

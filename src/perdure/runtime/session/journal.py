@@ -304,7 +304,8 @@ class Journal:
         """
         if not self._staged:
             return False
-        self._check_process()
+        if self._pid != os.getpid():
+            self._check_process()
         staged = self._staged
         if cells or transitions:
             staged = [*staged[:-1], _with(staged[-1], cells, transitions)]

@@ -42,7 +42,6 @@ class PromptState:
 
     __slots__ = (
         "_drawn",
-        "_has_cut_results",
         "_losses",
         "_recipe",
         "_recipe_of",
@@ -52,6 +51,7 @@ class PromptState:
         "_weight",
         "at",
         "conversation",
+        "has_cut_results",
         "kept",
         "unsettled",
         "words",
@@ -66,7 +66,7 @@ class PromptState:
         self._weight = Weight()  # of the messages whose tokens were counted
         self.words: dict[str, str] = {}  # sentences about open calls, by call
         self._losses: tuple[Loss, ...] | None = None
-        self._has_cut_results = drawn.has_cut_results
+        self.has_cut_results = drawn.has_cut_results  # a result is shown in part whose whole can be read
         self._recipe: Object | None = None
         self._recipe_of: tuple[object, ...] = ()
         self.kept: set[Digest] = _known(drawn)  # bodies that the store has already
@@ -82,8 +82,8 @@ class PromptState:
             self._recipe = None  # it names them
         shown = message if is_plain(message) else as_shown(self._space, _as_stored(message))
         self.conversation.add(shown)
-        if shown.tool_results and not self._has_cut_results:
-            self._has_cut_results = has_short_results(shown)
+        if shown.tool_results and not self.has_cut_results:
+            self.has_cut_results = has_short_results(shown)
         self._unweighed.append(shown)
         self._size += size_of((shown,))
 
@@ -122,11 +122,6 @@ class PromptState:
         if self._losses is None:
             self._losses = self._drawn.losses
         return self._losses
-
-    @property
-    def has_cut_results(self) -> bool:
-        """True if a result is shown in part whose whole can be read."""
-        return self._has_cut_results
 
     @property
     def is_noted(self) -> bool:

@@ -85,7 +85,7 @@ def preview(kept: StoredResult, ref: str, *, preview_bytes: int = PREVIEW_BYTES)
         kind = Image if kept.media_type.startswith("image/") else File
         note = f"The tool gave back {_size(kept)} of {kept.media_type}, kept as {ref}."
         return Text(note), kind(ref, kept.media_type)
-    words = "\n".join(block.text for block in kept.blocks if isinstance(block, Text | ReasoningSummary))
+    words = "\n".join([block.text for block in kept.blocks if isinstance(block, Text | ReasoningSummary)])
     parts = cut(words, preview_bytes)
     if parts is None:
         return kept.blocks
