@@ -29,6 +29,7 @@ from perdure.engines.contract import (
     Cell,
     CellOf,
     CellWrite,
+    CommitEvents,
     Fact,
     Fence,
     HeadOf,
@@ -305,6 +306,9 @@ class MemoryEngine:
                 here = found.mark(here).parent
             return steps if not labels else shared_rules.newest_labelled(steps, labels)
 
+    def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
+        return [CommitEvents.of(step) for step in self.steps(space, at, limit=limit, bodies=bodies)]
+
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         with self._reading(space) as found:
             last = found.back(at, lambda place: place.turn <= turn)
@@ -371,13 +375,7 @@ class MemoryEngine:
         return [full[key].checked() for key in wanted[:limit]]
 
     def entries(
-        self,
-        space: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        descending: bool = False,
-        limit: int,
+        self, space: str, *, after: int = 0, before: int | None = None, descending: bool = False, limit: int
     ) -> Sequence[LedgerEntry]:
         with self._reading(space) as found:
             end = max(found.entries, default=0) + 1

@@ -12,13 +12,23 @@ from itertools import groupby
 
 import msgspec
 
-from perdure.engines.contract import Cell, CellOf, CellWrite, HeadOf, Hold, LabelOf, Question, Step
+from perdure.engines.contract import (
+    Cell,
+    CellOf,
+    CellWrite,
+    CommitEvents,
+    HeadOf,
+    Hold,
+    LabelOf,
+    Question,
+    Step,
+)
 from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, Sealed, StaleHead
 from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import canonical, names
 from perdure.model.digest import Digest
-from perdure.model.event import AgentHandedOff, MessageAppended, RunStarted
+from perdure.model.event import AgentHandedOff, RunStarted
 from perdure.model.head import Head
 from perdure.model.names import retraction_label
 from perdure.projections import transcript as projection
@@ -226,15 +236,13 @@ def transcript(
     size, taken_back = _PAGE, Retractions()
     while at is not None and (limit is None or len(found) < limit) and not taken_back.is_all:
         left = None if limit is None else limit - len(found)
-        page = space.back(at, limit=size if left is None else min(left, size), bodies=not passes_damage)
-        said = [
-            MessageAt(event, step.digest, step.commit)
-            for step in page
-            for _, event in taken_back.left(step.changeset.events)
-            if isinstance(event, MessageAppended)
-        ]
-        found += spoken(space, said[:left], page, passes_damage=passes_damage)
-        at, size = page[-1].commit.first_parent, min(4 * size, _PAGE_MAX)
+        page = space.events(at, limit=size if left is None else min(left, size), bodies=not passes_damage)
+        said = taken_back.said(page)[:left]
+        try:
+            found += projection.entries(said)
+        except KeyError:  # not all words came with their commits
+            found += spoken(space, said, page, passes_damage=passes_damage)
+        at, size = page[-1].parent, min(4 * size, _PAGE_MAX)
     found.reverse()
     return found
 
@@ -309,7 +317,11 @@ def _turn(group: Sequence[Step], words: Iterator[TranscriptEntry]) -> Turn:
 
 
 def spoken(
-    space: Space, said: Sequence[MessageAt], steps: Sequence[Step] = (), *, passes_damage: bool = False
+    space: Space,
+    said: Sequence[MessageAt],
+    steps: Sequence[Step | CommitEvents] = (),
+    *,
+    passes_damage: bool = False,
 ) -> list[TranscriptEntry]:
     """Return the messages with their content; a forgotten message stays in the list without content.
 

@@ -34,6 +34,7 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellWrite,
+    CommitEvents,
     Engine,
     Fence,
     HeadOf,
@@ -325,6 +326,16 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         except NotFound as error:
             raise self.absence(at) from error
 
+    def events(self, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
+        """Return the events of commits from `at` backwards along first parents, newest first; raises as `step` does."""
+        try:
+            found = self.engine.events(self.name, at, limit=limit, bodies=bodies)
+        except NotFound as error:
+            raise self.absence(at) from error
+        if found:
+            self._check_thread(found[0].thread)
+        return found
+
     def before(self, at: Digest, count: int) -> Step:
         """Return the commit that is `count` commits before `at` on its line; raises as `step` does.
 
@@ -352,15 +363,19 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         A commit names its thread or agent, and its digest covers that name.  The name of a space and
         the entries of the directory can be altered unnoticed, so they are compared with it here.
         """
-        if found and found[0].commit.thread != self.label:
+        if found:
+            self._check_thread(found[0].commit.thread)
+        return found
+
+    def _check_thread(self, found: str) -> None:
+        if found != self.label:
             raise Corrupt(
-                f"'{self.label}' leads to the history of '{found[0].commit.thread}'; it was not read.",
+                f"'{self.label}' leads to the history of '{found}'; it was not read.",
                 code="wrong_history",
                 advice="Run `perdure verify`.",
                 thread=self.label,
-                found=found[0].commit.thread,
+                found=found,
             )
-        return found
 
     def marked(self, prefix: str, line: str) -> Iterator[str]:
         """Return the ids that are marked on a timeline, in their order."""

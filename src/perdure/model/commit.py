@@ -23,6 +23,7 @@ __all__ = [
     "NO_READS",
     "Act",
     "Changeset",
+    "ChangesetEvents",
     "Commit",
     "LedgerRead",
     "MoveRecord",
@@ -31,6 +32,7 @@ __all__ = [
     "StateAction",
     "decode_changeset",
     "decode_commit",
+    "decode_events",
     "decode_move",
     "encode_changeset",
     "encode_commit",
@@ -97,6 +99,32 @@ def decode_changeset(body: bytes) -> Changeset:
     if changeset.patch is not NO_PATCH:
         check_version(changeset.patch)
     return changeset
+
+
+class ChangesetEvents(msgspec.Struct, frozen=True, gc=False):
+    """A changeset without its patch: what a reader of messages needs."""
+
+    reason: str
+    run_id: str | None = None
+    events: tuple[Event, ...] = ()
+
+
+class _ChangesetMessages(ChangesetEvents, frozen=True, gc=False):
+    """The same of a changeset whose events are all messages: one type is decoded sooner than one of many."""
+
+    events: tuple[MessageAppended, ...] = ()
+
+
+_decode_events = msgspec.json.Decoder(ChangesetEvents).decode
+_decode_messages = msgspec.json.Decoder(_ChangesetMessages).decode
+
+
+def decode_events(bodies: Sequence[bytes]) -> Sequence[ChangesetEvents]:
+    """Return the events of the changesets that `bodies` hold; raises `ValueError` if one of them cannot be read."""
+    try:
+        return [_decode_messages(body) for body in bodies]
+    except msgspec.ValidationError:  # not only messages
+        return [_decode_events(body) for body in bodies]
 
 
 def _unknown_name(changeset: Json) -> str | None:

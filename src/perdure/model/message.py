@@ -124,7 +124,7 @@ _STATUSES = ("success", "error")
 
 _sorted = msgspec.json.Encoder(order="sorted")
 _encode_sorted = _sorted.encode
-_decoder = msgspec.json.Decoder(Message)
+_decode_plain = msgspec.json.Decoder(Message).decode
 
 
 def check_message(message: Message) -> None:
@@ -185,7 +185,7 @@ def encode_message(message: Message) -> bytes:
     try:
         body = _sorted.encode(message)
         if not _is_exact(message):
-            _decoder.decode(body)
+            _decode_plain(body)
         return body
     except (TypeError, ValueError, RecursionError):
         pass  # lone surrogates, or no message: the long way tells which
@@ -237,14 +237,9 @@ def has_media(message: Message) -> bool:
 def decode_message(body: bytes, vendor_metadata: bytes | None = None) -> Message:
     """Return the message that `body` holds; raises `Corrupt` if it is not one."""
     try:
-        message = _decode(body)
-    except (ValueError, RecursionError) as error:
-        raise Corrupt(
-            f"a stored message cannot be read: {error}.",
-            code="record_unreadable",
-            advice="Run `perdure verify`.",
-            what="message",
-        ) from error
+        message = _decode_plain(body)
+    except (ValueError, RecursionError):
+        message = _decode_odd(body)
     if vendor_metadata is None:
         return message
     raw = vendor_metadata.decode("utf-8", "surrogatepass")
@@ -325,6 +320,18 @@ def _encode_surrogates(message: Message) -> bytes:
 
 def _decode(body: bytes) -> Message:
     try:
-        return _decoder.decode(body)
+        return _decode_plain(body)
     except UnicodeDecodeError:
         return msgspec.convert(json.loads(body.decode("utf-8", "surrogatepass")), Message)
+
+
+def _decode_odd(body: bytes) -> Message:
+    try:
+        return _decode(body)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(
+            f"a stored message cannot be read: {error}.",
+            code="record_unreadable",
+            advice="Run `perdure verify`.",
+            what="message",
+        ) from error

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from perdure.engines.contract import CommitEvents
 from perdure.errors import Corrupt, Forgotten
 from perdure.model.call import CallCounts
 from perdure.model.commit import Changeset, Commit, is_numbered
@@ -62,7 +63,7 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
 
     event: MessageAppended
     digest: Digest
-    commit: Commit
+    commit: Commit | CommitEvents
 
     @property
     def bodies(self) -> tuple[Digest, ...]:
@@ -70,6 +71,7 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
         return (self.event.body,) if self.event.vendor is None else (self.event.body, self.event.vendor)
 
 
+_NO_BODIES: Mapping[Digest, bytes | Forgotten | None] = {}
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
@@ -214,6 +216,23 @@ class Retractions:
                 continue
             yield index, event
 
+    def said(self, commits: Iterable[CommitEvents]) -> list[MessageAt]:
+        """Return the messages of commits, newest first, without those that were taken back."""
+        found: list[MessageAt] = []
+        for commit in commits:
+            events = commit.events
+            if (
+                len(events) == 1
+                and type(events[0]) is MessageAppended
+                and not (self.is_all or self._messages)
+            ):
+                found.append(MessageAt(events[0], commit.digest, commit))  # as of most
+                continue
+            for _, event in self.left(events):
+                if type(event) is MessageAppended:
+                    found.append(MessageAt(event, commit.digest, commit))
+        return found
+
 
 def said_at_end(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> list[MessageAt]:
     """Return the messages of the last commits of a line, oldest first, without those that were taken back."""
@@ -227,19 +246,23 @@ def said_at_end(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> list[Messa
 
 
 def entries(
-    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten | None]
+    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten | None] | None = None
 ) -> list[TranscriptEntry]:
-    """Return the transcript of `messages` with their `bodies`; None: it is damaged."""
+    """Return the transcript of `messages` with their `bodies`, of which None is a damaged one.
+
+    Without `bodies` they are those that came with the commits; raises `KeyError` if one did not.
+    """
     found: list[TranscriptEntry] = []
     for each in messages:
         event, commit = each.event, each.commit
-        body, vendor = bodies[event.body], bodies[event.vendor] if event.vendor else None
-        if body is None:
-            words, why = None, None
-        elif isinstance(body, Forgotten):
-            words, why = None, body.why
-        else:
+        beside = (
+            commit.bodies if bodies is None and isinstance(commit, CommitEvents) else bodies or _NO_BODIES
+        )
+        body, vendor = beside[event.body], beside[event.vendor] if event.vendor else None
+        if isinstance(body, bytes):
             words, why = decode_message(body, None if isinstance(vendor, Forgotten) else vendor), None
+        else:
+            words, why = None, None if body is None else body.why
         found.append(
             TranscriptEntry(
                 id=event.id,

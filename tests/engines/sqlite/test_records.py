@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from perdure.engines.contract import Step
-from perdure.engines.sqlite.format.commits import hashed_step, line_of
+from perdure.engines.contract import CommitEvents, Step
+from perdure.engines.sqlite.format.commits import events_of, hashed_step, line_of
 from perdure.engines.sqlite.format.index import run_key
 from perdure.engines.sqlite.format.pack import (
     Columns,
@@ -174,19 +174,33 @@ def test_a_uuid_is_kept_short() -> None:
     assert len(short("01A1E106-C1AE-7359-9786-07585D7CCD20")) == 36
 
 
+def with_words(event: Event, words: bytes) -> Event:
+    """The event, whose body these words are if it is a message."""
+    named = digest_of(Kind.BODY, words)
+    is_message = isinstance(event, MessageAppended)
+    return msgspec.structs.replace(event, body=named, size=len(words)) if is_message else event
+
+
 @st.composite
-def lines(draw: st.DrawFn) -> list[list[object]]:
-    """The rows of a line, newest first, each commit the parent of the one before it, and the row of the last one's parent."""
+def lines(draw: st.DrawFn, *, is_packed: bool = False) -> list[list[object]]:
+    """The rows of a line, newest first, each commit the parent of the one before it, and the row of the last one's parent.
+
+    Words are those of the messages, or others.  `is_packed`: no commit is stored whole.
+    """
     depth, above, number, ran = draw(st.integers(1, 10**9)), draw(digests), 7, None
     turn, sequence, count = 4, 7, 2  # the place of the first one's parent, and how many events that has
     found: list[list[object]] = [
         [number, 6, 1, depth - 1, turn, sequence, count, None, 0, bytes.fromhex(above)]
     ]
     for _ in range(draw(st.sampled_from((1, 2, 3, 5)))):
+        happened = draw(st.lists(events, max_size=3))
+        spoken = [draw(st.binary(min_size=1, max_size=20)) for _ in happened]
+        if draw(st.booleans()):
+            happened = [with_words(*each) for each in zip(happened, spoken, strict=True)]
         changeset = Changeset(
             reason=draw(texts),
             run_id=draw(st.none() | ids),
-            events=tuple(draw(st.lists(events, max_size=3))),
+            events=tuple(happened),
             patch=Patch(tuple(draw(st.lists(ops, max_size=3)))),
         )
         body = encode_changeset(changeset)
@@ -199,12 +213,13 @@ def lines(draw: st.DrawFn) -> list[list[object]]:
         )
         text, cut = cut_digests(body.decode())
         said = [at for at, event in enumerate(changeset.events) if isinstance(event, MessageAppended)]
-        words = [draw(st.binary(min_size=1, max_size=20)) for _ in said]
+        words = [spoken[at] for at in said]
         ends = list(accumulate(map(len, words)))
         spans = [
             (at, end - len(each), len(each), 0, 0) for at, each, end in zip(said, words, ends, strict=True)
         ]
-        fields = pack_commit(commit, changeset) if draw(st.booleans()) else encode_commit(commit)
+        is_whole = not is_packed and draw(st.booleans())
+        fields = encode_commit(commit) if is_whole else pack_commit(commit, changeset)
         above = digest_of(Kind.COMMIT, encode_commit(commit))
         run = None if commit.run is None else run_key(commit.run)
         turn, sequence = turn + (run is None or run != ran), sequence + count
@@ -264,3 +279,53 @@ def test_a_changed_body_is_not_read_under_its_name(line: list[list[object]], pla
     row[16] = words[:at] + bytes([words[at] ^ mask]) + words[at + 1 :]
 
     assert set(line_of(line, len(line) - 1)[line.index(row)].bodies) != names
+
+
+def columns_of_events(line: list[list[object]]) -> list[list[object]]:
+    """The columns that events are read from; of the last row's parent all but its number and digest are whatever they are."""
+    rows = [row if len(row) > 10 else [*row, *line[0][10:]] for row in line]
+    return [[*(row[at] for at in (0, 1, 9, 3, 8, 10, 12)), *row[13:]] for row in rows]
+
+
+@given(lines())
+def test_the_events_of_a_line_are_those_of_its_commits(line: list[list[object]]) -> None:
+    """Without making commits, whatever these look like; one that is stored whole is left to `line_of`."""
+    found = events_of(columns_of_events(line), len(line) - 1)
+
+    if any(cast("bytes", row[12]).startswith(b"{") for row in line[:-1]):
+        assert found is None
+    else:
+        assert found == [CommitEvents.of(step) for step in line_of(line, len(line) - 1)]
+
+
+@given(lines(), st.sampled_from((1, 3, 8, 9, 10, 12, 13, 14)), st.integers(0), st.integers(1, 255))
+def test_a_changed_row_has_no_events(line: list[list[object]], column: int, place: int, mask: int) -> None:
+    """Any other bit in a column that events are read from is found, in whichever row."""
+    row = line[place % len(line)]
+    column = 9 if row is line[-1] else column
+    value = row[column]
+    assume(not (column == 14 and value is None))
+    if isinstance(value, bytes) and value:
+        at = place % len(value)
+        row[column] = value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
+    else:
+        row[column] = mask + cast("int", value or 0)
+
+    assert events_of(columns_of_events(line), len(line) - 1) is None
+
+
+@given(lines(is_packed=True), st.integers(0), st.integers(1, 255))
+def test_a_changed_body_is_not_found_by_its_name(line: list[list[object]], place: int, mask: int) -> None:
+    """Words that were altered come under another name."""
+    row = line[place % (len(line) - 1)]
+    words = cast("bytes", row[16])
+    before = events_of(columns_of_events(line), len(line) - 1)
+    assume(words)
+    at = place % len(words)
+    row[16] = words[:at] + bytes([words[at] ^ mask]) + words[at + 1 :]
+
+    after = events_of(columns_of_events(line), len(line) - 1)
+
+    assert before is not None
+    assert after is not None
+    assert set(after[line.index(row)].bodies) != set(before[line.index(row)].bodies)

@@ -22,6 +22,7 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellOf,
+    CommitEvents,
     Engine,
     Fact,
     HeadOf,
@@ -345,6 +346,9 @@ class PostgresEngine:
             every = loops.steps(self, space, at, skip=skip, limit=limit, bodies=bodies)
             return newest_labelled(every, labels)
         return self._ask(reads.steps(self._tenant, space, at, skip, limit, bodies=bodies))
+
+    def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
+        return [CommitEvents.of(step) for step in self.steps(space, at, limit=limit, bodies=bodies)]
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         return self._ask(reads.turn(self._tenant, space, at, turn))

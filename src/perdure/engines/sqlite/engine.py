@@ -29,6 +29,7 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellOf,
+    CommitEvents,
     Fact,
     HeadOf,
     Hold,
@@ -340,15 +341,12 @@ class SqliteEngine:
     def steps(
         self, space: str, at: Digest, *, skip: int = 0, limit: int, bodies: bool = False, labels: Labels = ()
     ) -> Sequence[Step]:
-        def steps(db: Database) -> list[Step]:
-            row = reads.back(db, self._commit_row(db, space, at), skip)
-            if row is None:
-                return []
-            if labels:
-                return reads.labelled_from(db, row, limit, labels, bodies=bodies)
-            return reads.steps_from(db, row, limit, bodies=bodies)
+        read, row = reads.steps, self._commit_row
+        return self._read(lambda db: read(db, row(db, space, at), skip, limit, labels, bodies=bodies))
 
-        return self._read(steps)
+    def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
+        read, row = reads.events_from, self._commit_row
+        return self._read(lambda db: read(db, row(db, space, at), limit, bodies=bodies))
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         def find(db: Database) -> Step | None:

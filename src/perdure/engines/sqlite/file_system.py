@@ -145,7 +145,7 @@ def check_one_name(path: Path, mounts: Path = _MOUNTS) -> None:
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
             why = f"the file has {found.st_nlink} names (hard links)"
     with suppress(OSError):
-        if any(Path(where) == path for where, _ in map(_mount, mounts.read_text().splitlines())):
+        if any(where == str(path) for where, _ in map(_mount, mounts.read_text().splitlines())):
             why, mounted = "the file is mounted by itself, without its directory", True
     if why:
         raise Unsupported(
@@ -210,9 +210,9 @@ def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:
         lines = mounts.read_text().splitlines()
     except OSError:
         return None
-    place = path.resolve()
-    found = [(Path(where), kind) for where, kind in map(_mount, lines) if place.is_relative_to(where)]
-    return max(found, key=lambda mount: len(mount[0].parts))[1] if found else None
+    place = f"{path.resolve()}/"
+    found = [(where, kind) for where, kind in map(_mount, lines) if place.startswith(f"{where.rstrip('/')}/")]
+    return max(found, key=lambda mount: len(mount[0]))[1] if found else None
 
 
 def _mount(line: str) -> tuple[str, str]:

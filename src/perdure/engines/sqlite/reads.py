@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from perdure.engines.contract import Cell, Hold, LedgerEntry, Rebuilt, Step
+from perdure.engines.contract import Cell, CommitEvents, Hold, LedgerEntry, Rebuilt, Step
 from perdure.engines.shared_rules import (
     broken_chain,
     chained,
@@ -27,8 +27,10 @@ from perdure.engines.shared_rules import (
 from perdure.engines.sqlite.commit.seals import check_listed, check_spaces
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.format.commits import (
+    EVENT_COLUMNS,
     LINE_COLUMNS,
     TEXT_COLUMNS,
+    events_of,
     hashed_step,
     line_of,
     step_of,
@@ -57,10 +59,12 @@ __all__ = [
     "back",
     "commit_row",
     "commits_from",
+    "events_from",
     "labelled",
     "labelled_from",
     "last_of_turn",
     "moves",
+    "steps",
     "steps_from",
 ]
 
@@ -270,14 +274,24 @@ def moves_of(row: LogRow) -> list[MoveRecord]:
 
 
 # The queue of this recursion never has more than one row, so rows come in the order of the line.
-_BACK = f"""
+_BACK = """
 WITH RECURSIVE back(id, n) AS (
     VALUES (?1, 1) UNION ALL
     SELECT log.prev, n + 1 FROM back JOIN log ON log.id = back.id WHERE n <= ?2 AND log.prev IS NOT NULL
 )
-SELECT {LINE_COLUMNS}, {TEXT_COLUMNS[0]}, iif(n <= ?3, {TEXT_COLUMNS[1]}, NULL), iif(n <= ?3, {TEXT_COLUMNS[2]}, NULL)
-FROM back CROSS JOIN log l ON l.id = back.id
+SELECT {} FROM back CROSS JOIN log l ON l.id = back.id
 """
+# The same where nothing else was written in between, which is known by the depths at both ends; else no row.
+_STRETCH = """
+SELECT {} FROM log l WHERE l.id BETWEEN ?1 - ?2 AND ?1 AND (
+    SELECT last.depth - first.depth = ?2 AND last.space = first.space
+    FROM log last, log first WHERE last.id = ?1 AND first.id = ?1 - ?2
+) ORDER BY l.id DESC
+"""
+_WORDS, _NO_WORDS = ", ".join(TEXT_COLUMNS), f"{TEXT_COLUMNS[0]}, NULL, NULL"
+_STEPS_BACK = [_BACK.format(f"{LINE_COLUMNS}, {texts}") for texts in (_NO_WORDS, _WORDS)]
+_EVENTS_BACK = [_BACK.format(f"{EVENT_COLUMNS}, {texts}") for texts in (_NO_WORDS, _WORDS)]
+_EVENTS_STRETCH = [_STRETCH.format(f"{EVENT_COLUMNS}, {texts}") for texts in (_NO_WORDS, _WORDS)]
 # The same without the commits: of each row only what says which labels it may have.
 _FOLLOWED = """
 WITH RECURSIVE back(id, prev, space, depth, run, keys, n) AS (
@@ -384,15 +398,40 @@ def _numbers(rows: Sequence[int]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
+def steps(
+    db: Database, row: int, skip: int, limit: int, labels: Collection[str], *, bodies: bool
+) -> list[Step]:
+    """Return the commits from the one `skip` commits before `row` backwards, all of them or those with `labels`."""
+    first = back(db, row, skip)
+    if first is None:
+        return []
+    if labels:
+        return labelled_from(db, first, limit, labels, bodies=bodies)
+    return steps_from(db, first, limit, bodies=bodies)
+
+
 def steps_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> list[Step]:
     """Return the commits from `row` backwards, newest first; with `bodies` also the words that are stored with each."""
     if limit <= 0:
         return []
-    found = db.execute(_BACK, (row, limit, limit if bodies else 0))
+    found = db.execute(_STEPS_BACK[bodies], (row, limit))
     try:
         return line_of(found, limit)
     finally:
         found.close()  # after damage too, so that a second look reads the disk
+
+
+def events_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> list[CommitEvents]:
+    """Return the events of the commits that `steps_from` returns."""
+    for select in (_EVENTS_STRETCH[bodies], _EVENTS_BACK[bodies]):
+        rows = db.execute(select, (row, limit))
+        try:
+            found = events_of(rows, limit)
+        finally:
+            rows.close()
+        if found:
+            return found
+    return [CommitEvents.of(step) for step in steps_from(db, row, limit, bodies=bodies)]
 
 
 def labelled_from(

@@ -18,9 +18,9 @@ Tables of other programs are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import apsw
 
@@ -42,6 +42,7 @@ SCHEMA_VERSION = (
     6  # in earlier ones, which were never released, digests of changesets and fields of commits are in packs
 )
 
+_OBJECTS = "SELECT CAST(name AS BLOB), CAST(type AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema"
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('barrier', 0), ('indexed_upto', 0), ('generation', 0), ('spaces', 0), ('listed', 0),
@@ -393,7 +394,10 @@ def check(connection: Database, place: str) -> bool:
 
 def check_objects(connection: Database, place: str) -> None:
     """Raise `Corrupt`, naming the object, unless tables, indexes and views of ours are as this version makes them."""
-    there, ours = read_objects(connection), _known()
+    rows = _rows(connection)
+    if rows == _known_rows():  # as in nearly every store, and each connection looks
+        return
+    there, ours = _by_name(rows), _known()
     _check_triggers(there, place)
     for name, known in ours.items():
         if there.get(name) != known:
@@ -416,9 +420,16 @@ def foreign_objects(connection: Database) -> list[str]:
 
 def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]:
     """Return the type, table and SQL of every object in the database, by name; damaged text is some other text."""
-    columns = [f"CAST({name} AS BLOB)" for name in ("name", "type", "tbl_name", "sql")]
+    return _by_name(_rows(connection))
+
+
+def _rows(connection: Database) -> list[tuple[Any, ...]]:
+    return connection.execute(_OBJECTS).fetchall()
+
+
+def _by_name(rows: Sequence[Sequence[bytes | None]]) -> dict[str, tuple[str, str, str | None]]:
     found: dict[str, tuple[str, str, str | None]] = {}
-    for row in connection.execute(f"SELECT {', '.join(columns)} FROM sqlite_schema"):
+    for row in rows:
         name, kind, table, sql = [None if each is None else each.decode(errors="replace") for each in row]
         found[str(name)] = str(kind), str(table), sql
     return found
@@ -426,10 +437,15 @@ def read_objects(connection: Database) -> dict[str, tuple[str, str, str | None]]
 
 @cache
 def _known() -> Mapping[str, tuple[str, str, str | None]]:
+    return _by_name(_known_rows())
+
+
+@cache
+def _known_rows() -> list[tuple[Any, ...]]:
     connection = apsw.Connection(":memory:")
     try:
         _create(cast("Database", connection))
-        return read_objects(cast("Database", connection))
+        return _rows(cast("Database", connection))
     finally:
         connection.close()
 

@@ -7,52 +7,77 @@ by that its messages and puts.  The columns that no digest covers must follow fr
 through each step of the work before the next step, which keeps the code of one step in the processor's cache and saves
 most calls of Python.  No pack is read.  A window with a row that is laid out in another way, or damaged, is read again
 row by row by the functions of `pack`, so that they name the damage.
+
+`events_of` reads a transcript's part of such rows.  It makes no commit: the text of most follows from the columns, and is
+only hashed.  Whatever is put together in a wrong way does not have its digest, and is left to `line_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from binascii import hexlify
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice, pairwise
-from typing import Any, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from perdure.engines.contract import Place, Step
+from perdure.engines.contract import CommitEvents, Place, Step
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.format.index import run_key
-from perdure.engines.sqlite.format.pack import Columns, StoredCommit, commit_in, long, with_digests
+from perdure.engines.sqlite.format.pack import (
+    Columns,
+    StoredCommit,
+    commit_from,
+    commit_in,
+    run_of,
+    with_digests,
+)
 from perdure.engines.sqlite.format.rows import LogRow
 from perdure.errors import Corrupt, PerdureError
 from perdure.model.commit import (
-    NO_LEDGER,
-    NO_READS,
     Changeset,
+    ChangesetEvents,
     Commit,
-    LedgerRead,
-    Reads,
     decode_changeset,
+    decode_events,
     encode_commit,
 )
 from perdure.model.digest import PREFIXES, Digest, Kind, Object, digest_of
 from perdure.model.event import CheckpointCreated, Event, MessageAppended
 
-__all__ = ["LINE_COLUMNS", "TEXT_COLUMNS", "hashed_step", "is_placed", "line_of", "step_of", "steps_apart"]
+__all__ = [
+    "EVENT_COLUMNS",
+    "LINE_COLUMNS",
+    "TEXT_COLUMNS",
+    "events_of",
+    "hashed_step",
+    "is_placed",
+    "line_of",
+    "step_of",
+    "steps_apart",
+]
 
 # The rows of a line, each read after its child: what IS_PLACED compares is then compared without a join.
 LINE_COLUMNS = "l.id, l.prev, l.space, l.depth, l.turn, l.sequence, l.events, l.run, l.at, l.digest, l.root, l.jump, l.fields"
 # What comes behind them: the changeset, and for a reader of words where they are, and the words.
 TEXT_COLUMNS = "CAST(l.changeset AS BLOB), l.digests", "CAST(l.spans AS BLOB)", "CAST(l.bodies AS BLOB)"
+# What is read for the events alone, and behind it the changeset and the words.
+EVENT_COLUMNS = "l.id, l.prev, l.digest, l.depth, l.at, l.root, l.fields"
 
 _ROW_COLUMNS = 17  # all of these
-_WINDOW = 128  # rows: what they hold fits into the processor's cache
+_WINDOW = 200  # rows: what they hold fits into the processor's cache
 _WINDOW_MIN = 3  # rows: fewer are read sooner one by one
 _NO_BODIES: dict[Digest, bytes] = {}
-_CHANGESETS, _COMMITS = PREFIXES[Kind.CHANGESET], PREFIXES[Kind.COMMIT]
+_BODIES, _CHANGESETS, _COMMITS = PREFIXES[Kind.BODY], PREFIXES[Kind.CHANGESET], PREFIXES[Kind.COMMIT]
 _decode_fields = msgspec.msgpack.Decoder(StoredCommit).decode
 _decode_spans = msgspec.json.Decoder(tuple[tuple[int, int, int, int, int], ...]).decode
 
-_Hashed = tuple[Digest, Commit, Changeset]
+# What an edit of a column can lead to where it is not looked for.
+_UNUSUAL = (LookupError, ValueError, TypeError, AttributeError, PerdureError)
+_C = TypeVar("_C", Changeset, ChangesetEvents)
+_Hashed: TypeAlias = tuple[Digest, Commit, Changeset]
+_Parts: TypeAlias = tuple[StoredCommit, Digest | None, Digest, int, int, _C, Digest]
 
 
 # ---- one row
@@ -165,17 +190,16 @@ def _add_steps(
             last, key = ran, None if ran is None else run_key(ran)
         if not follows or count != len(events) or run != key:
             raise _misplaced(name)
-        if not words:
-            bodies = _NO_BODIES
-        elif count == 1 and type(events[0]) is MessageAppended and events[0].size == len(words):  # as of most
-            bodies = {digest_of(Kind.BODY, words): words}
-        else:
-            bodies = _bodies_of(events, spans, words)
+        bodies = _bodies_of(events, spans, words)
         steps.append(Step(name, commit, changeset, Place(depth, turn, sequence), bodies))
 
 
-def _bodies_of(events: Sequence[Event], spans: bytes | None, words: bytes) -> Mapping[Digest, bytes]:
+def _bodies_of(events: Sequence[Event], spans: bytes | None, words: bytes | None) -> Mapping[Digest, bytes]:
     """Return the words of events that are stored beside a commit, by their digests."""
+    if not words:
+        return _NO_BODIES
+    if len(events) == 1 and type(events[0]) is MessageAppended and events[0].size == len(words):  # as of most
+        return {digest_of(Kind.BODY, words): words}
     found: dict[Digest, bytes] = {}
     try:
         for at, start, size, vendor, vendor_size in _decode_spans(spans or b"[]"):
@@ -201,19 +225,132 @@ def _read_each(rows: Sequence[Sequence[Any]], parents: Sequence[bytes | None]) -
 
 def _read_window(rows: Sequence[Sequence[Any]], parents: Sequence[bytes | None]) -> list[_Hashed] | None:
     """Return what `_read_each` yields; None if a commit is stored in another way than most, or damaged."""
+    _, _, _, depths, _, _, _, _, ats, digests, roots, _, fields, *texts, _, _ = zip(*rows, strict=True)
     try:
-        texts = [with_digests(row[13], row[14]) for row in rows]
-        changesets = [decode_changeset(text) for text in texts]
-        named = _digests_of(_CHANGESETS, texts)
-        known = {stored: _decode_fields(stored) for stored in {row[12] for row in rows}}
-        commits = _commits_of(rows, parents, [known[row[12]] for row in rows], changesets, named)
-        encoded = [encode_commit(commit) for commit in commits]
-        names: list[Digest] = [row[9].hex() for row in rows]
-        if _digests_of(_COMMITS, encoded) != names:
-            return None
-    except (LookupError, ValueError, TypeError, AttributeError, PerdureError):
+        names, above = (
+            _hexed(digests),
+            [None if parent is None else Digest(parent.hex()) for parent in parents],
+        )
+        parts = _checked(names, above, (depths, ats, roots, fields, *texts), _decode_changesets)
+    except _UNUSUAL:
         return None
-    return list(zip(names, commits, changesets, strict=True))
+    return [(name, commit_from(*part), part[5]) for name, part in zip(names, parts, strict=True)]
+
+
+def _decode_changesets(bodies: Sequence[bytes]) -> Sequence[Changeset]:
+    return [decode_changeset(body) for body in bodies]
+
+
+# ---- the events of a line
+
+
+def events_of(rows: Iterable[Sequence[Any]], limit: int) -> list[CommitEvents] | None:
+    """Return the events of up to `limit` rows of `EVENT_COLUMNS`, each followed by the row of its first parent.
+
+    Commits and bodies are checked as by `line_of`, without places, which are not read.  None if a commit is stored in
+    another way than most, or damaged: `line_of` says which.
+    """
+    found: list[CommitEvents] = []
+    rest = iter(rows)
+    row = next(rest, None)
+    while row is not None and len(found) < limit:
+        size = min(_WINDOW, limit - len(found))
+        window = [row, *islice(rest, size)]
+        row = window[size] if len(window) > size else None  # of the parent of the window's last
+        try:
+            found += _events_in(window, size)
+        except _UNUSUAL:
+            return None
+    return found
+
+
+def _events_in(window: Sequence[Sequence[Any]], size: int) -> list[CommitEvents]:
+    """Return the events of the first `size` rows of a window; raises one of `_UNUSUAL`."""
+    ids, prevs, digests, *columns, spans, words = zip(*window, strict=True)
+    if prevs[: len(ids) - 1] != ids[1:] or (len(ids) <= size and prevs[-1] is not None):
+        raise LookupError("a row of the line is missing")
+    names = _hexed(digests)
+    parts = _checked(
+        names[:size], [*names[1:], None][:size], [column[:size] for column in columns], decode_events
+    )
+    named = _digests_of(_BODIES, [said or b"" for said in words[:size]])
+    return [
+        CommitEvents(
+            name,
+            parent,
+            stored.thread,
+            root,
+            at,
+            changeset.run_id if stored.run is None else run_of(stored.run),
+            events,
+            {digest: said}
+            if len(events) == 1 and type(events[0]) is MessageAppended and events[0].body == digest
+            else _bodies_of(events, span, said),
+        )
+        for name, (stored, parent, root, _, at, changeset, _), events, digest, span, said in zip(
+            names, parts, [part[5].events for part in parts], named, spans, words, strict=False
+        )
+    ]
+
+
+# ---- commits of a window
+
+
+def _checked(
+    names: Sequence[Digest | None],
+    parents: Sequence[Digest | None],
+    columns: Sequence[Sequence[Any]],
+    decode: Callable[[Sequence[bytes]], Sequence[_C]],
+) -> list[_Parts[_C]]:
+    """Return of each commit what `commit_from` takes; raises one of `_UNUSUAL` if one does not have its digest."""
+    depths, ats, roots, fields, texts, cut = columns
+    bodies = _texts_of(texts, cut)
+    known = {each: _decode_fields(each) for each in set(fields)}
+    plain = {each: _plain_thread(known[each]) for each in known}
+    stored, named = [known[each] for each in fields], _digests_of(_CHANGESETS, bodies)
+    parts = list(zip(stored, parents, _hexed(roots), depths, ats, decode(bodies), named, strict=True))
+    if _digests_of(_COMMITS, _commit_texts(parts, [plain[each] for each in fields])) != names:
+        raise ValueError("a commit does not match its digest")
+    return parts
+
+
+def _texts_of(texts: Sequence[bytes], digests: Sequence[bytes | None]) -> Sequence[bytes]:
+    """Return what `with_digests` returns for each.
+
+    All are split and joined at once: where one takes the digests of another, neither has the digest that it had.
+    """
+    parts = b"\n".join(texts).split(b'":""')
+    names = hexlify(b"".join(filter(None, digests)), b"|", 32).replace(b"|", b'"|":"')
+    cut = (b'":"%b"' % names).split(b"|")
+    if len(parts) != len(cut) + 1:
+        return [with_digests(text, digest) for text, digest in zip(texts, digests, strict=True)]
+    joined = parts + cut
+    joined[::2], joined[1::2] = parts, cut
+    return b"".join(joined).split(b"\n")
+
+
+def _plain_thread(stored: StoredCommit) -> str | None:
+    """Return the thread of a commit as JSON; None if the fields say more than that."""
+    return _quoted(stored.thread) if stored == StoredCommit(stored.thread) else None
+
+
+def _commit_texts(parts: Sequence[_Parts[_C]], threads: Sequence[str | None]) -> list[bytes]:
+    """Return the canonical bytes of commits, of most without making one: those with a parent and a plain thread."""
+    changesets = [each[5] for each in parts]
+    reasons = {each: _quoted(each) for each in {changeset.reason for changeset in changesets}}
+    runs = {
+        each: "" if each is None else f'"run":{_quoted(each)},'
+        for each in {changeset.run_id for changeset in changesets}
+    }
+    return [
+        (
+            f'{{"at":{at},"changeset":"{named}","depth":{depth},"parents":["{parent}"],'
+            f'"reason":{reasons[changeset.reason]},"root":"{root}",{runs[changeset.run_id]}"thread":{thread}}}'
+        ).encode()
+        if thread is not None and parent is not None
+        else encode_commit(commit_from(stored, parent, root, depth, at, changeset, named))
+        for (stored, parent, root, depth, at, changeset, named), thread in zip(parts, threads, strict=True)
+    ]
 
 
 def _digests_of(prefix: bytes, bodies: Sequence[bytes]) -> list[Digest]:
@@ -223,40 +360,12 @@ def _digests_of(prefix: bytes, bodies: Sequence[bytes]) -> list[Digest]:
     )
 
 
-def _commits_of(
-    rows: Sequence[Sequence[Any]],
-    parents: Sequence[bytes | None],
-    fields: Sequence[StoredCommit],
-    changesets: Sequence[Changeset],
-    named: Sequence[Digest],
-) -> list[Commit]:
-    """Return the commits of rows, not checked, as `commit_in` does."""
-    firsts: list[tuple[Any, ...]] = [() if parent is None else (parent.hex(),) for parent in parents]
-    return [
-        Commit(
-            parents=(*first, *[Digest(other.hex()) for other in each.others]) if each.others else first,
-            changeset=digest,
-            root=row[10].hex(),
-            thread=each.thread,
-            depth=row[3],
-            reason=changeset.reason if each.reason is None else each.reason,
-            at=row[8],
-            reads=NO_READS if each.reads is None else Reads(*map(_hex, each.reads)),
-            ledger=NO_LEDGER if each.ledger is None else LedgerRead(each.ledger[0], _hex(each.ledger[1])),
-            run=changeset.run_id
-            if each.run is None
-            else long(each.run)
-            if isinstance(each.run, bytes)
-            else None,
-            author=each.author,
-            unnumbered=each.unnumbered or 0,
-        )
-        for row, first, each, changeset, digest in zip(rows, firsts, fields, changesets, named, strict=True)
-    ]
+def _hexed(digests: Sequence[bytes]) -> list[Digest]:
+    return [Digest(digest.hex()) for digest in digests]
 
 
-def _hex(digest: bytes | None) -> Digest | None:
-    return None if digest is None else Digest(digest.hex())
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
 
 
 def _misplaced(commit: Digest) -> Corrupt:

@@ -36,6 +36,7 @@ from perdure.model.commit import (
     NO_READS,
     Act,
     Changeset,
+    ChangesetEvents,
     Commit,
     LedgerRead,
     MoveRecord,
@@ -62,6 +63,7 @@ __all__ = [
     "Pack",
     "buried",
     "buried_of",
+    "commit_from",
     "commit_in",
     "cut_digests",
     "decode_framed",
@@ -81,6 +83,7 @@ __all__ = [
     "move_of",
     "pack_commit",
     "pack_move",
+    "run_of",
     "short",
     "timeline_of",
     "unframed",
@@ -234,27 +237,46 @@ def _unpack_commit(data: bytes, columns: Columns) -> Commit:
         stored = _commit_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(f"a stored commit cannot be unpacked ({error}).", "row_damaged") from error
-    changeset = columns.changeset
+    changeset, named = columns.changeset, columns.changeset_digest
     if changeset is None:
         raise damaged("the changeset of a stored commit is missing.", "row_damaged")
-    parents = () if columns.parent is None else (Digest(columns.parent.hex()),)
+    parent, root = _hex(columns.parent), Digest((columns.root or b"").hex())
+    return commit_from(stored, parent, root, columns.depth, columns.at, changeset, named)
+
+
+def commit_from(
+    stored: StoredCommit,
+    parent: Digest | None,
+    root: Digest,
+    depth: int,
+    at: int,
+    changeset: Changeset | ChangesetEvents,
+    changeset_digest: Digest,
+) -> Commit:
+    """Return the commit of these fields and columns, not checked."""
+    parents = () if parent is None else (parent,)
     if stored.others:
-        parents += tuple([Digest(parent.hex()) for parent in stored.others])
-    run, reads, ledger = stored.run, stored.reads, stored.ledger
+        parents += tuple([Digest(other.hex()) for other in stored.others])
+    reads, ledger = stored.reads, stored.ledger
     return Commit(
         parents=parents,
-        changeset=columns.changeset_digest,
-        root=Digest((columns.root or b"").hex()),
+        changeset=changeset_digest,
+        root=root,
         thread=stored.thread,
-        depth=columns.depth,
+        depth=depth,
         reason=changeset.reason if stored.reason is None else stored.reason,
-        at=columns.at,
+        at=at,
         reads=NO_READS if reads is None else Reads(*map(_hex, reads)),
         ledger=NO_LEDGER if ledger is None else LedgerRead(ledger[0], _hex(ledger[1])),
-        run=changeset.run_id if run is None else long(run) if isinstance(run, bytes) else None,
+        run=changeset.run_id if stored.run is None else run_of(stored.run),
         author=stored.author,
         unnumbered=stored.unnumbered or 0,
     )
+
+
+def run_of(stored: bytes | bool) -> str | None:
+    """Return the run of a commit whose changeset names another one, or none."""
+    return long(stored) if isinstance(stored, bytes) else None
 
 
 def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) -> StoredMove:

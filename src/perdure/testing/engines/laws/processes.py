@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
     "objects": lambda engine: engine.objects(SPACE, [FIRST.digest]),
     "missing": lambda engine: engine.missing(SPACE, [FIRST.digest]),
     "steps": lambda engine: engine.steps(SPACE, FIRST.digest, limit=1),
+    "events": lambda engine: engine.events(SPACE, FIRST.digest, limit=1),
     "turn": lambda engine: engine.turn(SPACE, FIRST.digest, 1),
     "labelled": lambda engine: engine.labelled(SPACE, "m-1"),
     "commits": lambda engine: engine.commits(SPACE, "", limit=1),
