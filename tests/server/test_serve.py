@@ -9,6 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Generator
@@ -304,3 +305,59 @@ def test_ready_says_whether_the_server_takes_requests(client: Client) -> None:
     nobody = Client(client.port, None)
 
     assert [nobody.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+SLOW_BYTES = {
+    "nothing": b"",
+    "a head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-Slow: 1\r\n" * 1_000,
+    "line ends": b"\r\n" * 1_000,
+    "line ends after a request": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"\r\n" * 1_000,
+    "a body that nobody reads": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"
+    + b"x" * 1_000,
+}
+
+
+@pytest.mark.parametrize("sent", SLOW_BYTES)
+def test_a_client_that_sends_no_whole_head_is_cut_off(
+    client: Client, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    """However the bytes are spread, a connection without a request under way ends after the time for a head."""
+    monkeypatch.setattr(sys.modules[serve.__module__], "_HEAD_SECONDS", 0.3)
+    left, end = SLOW_BYTES[sent], time.monotonic() + WAIT_SECONDS
+    whole = left.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if sent.endswith(("request", "reads")) else b""
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall(whole)
+        left = left.removeprefix(whole)
+        connection.settimeout(0.05)
+        got, is_closed = b"", False
+        while not is_closed and time.monotonic() < end:
+            byte, left = left[:1], left[1:]
+            with suppress(TimeoutError):
+                try:
+                    connection.sendall(byte)
+                    piece = connection.recv(4_096)
+                except ConnectionError:
+                    piece = b""
+                got, is_closed = got + piece, piece == b""
+
+    assert is_closed
+    assert (b"408" in got) == (sent == "a head")
+    assert (b"200 OK" in got) == bool(whole)
+
+
+def test_a_request_that_takes_longer_than_a_head_is_answered(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the time is that of the head, not of the request; a stream goes on."""
+    monkeypatch.setattr(sys.modules[serve.__module__], "_HEAD_SECONDS", 0.1)
+    with client.connected() as connection:
+        connection.request("GET", "/v1/events", headers=client.own)
+        reply = connection.getresponse()
+        hello = reply.readline()
+        time.sleep(0.5)
+        store.thread("chat").put("/later.json", 1)
+        told = b""
+        while b"event: thread" not in told:
+            told += reply.readline()
+
+    assert hello.startswith(b"event: hello")

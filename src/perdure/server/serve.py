@@ -39,6 +39,9 @@ PORT = 7333
 
 _KEEP_ALIVE_SECONDS = 5
 _HEAD_BYTES_MAX = 64 * 1024
+_HEAD_SECONDS = (
+    10.0  # in which the head of a request has to come, from the connection or the answer before it on
+)
 _HELD_BYTES_MAX = 64 * 1024
 
 
@@ -169,10 +172,15 @@ class _Corked:
 
 
 class ServeProtocol(HttpToolsProtocol):
-    """HTTP/1.1 by httptools, which leaves to this class how long a head may be and that it names one host."""
+    """HTTP/1.1 by httptools, which leaves to this class how long a head may be and take, and that it names one host.
+
+    uvicorn's own time limit counts from one byte to the next, and only after the first answer.
+    """
 
     _head_bytes = 0
     _is_in_head = False
+    _head_awaited_since: float | None = None  # on the clock of the loop; None: a request is under way
+    _head_watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin a connection, and lend it to the application."""
@@ -185,6 +193,33 @@ class ServeProtocol(HttpToolsProtocol):
             await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
 
         self.app = cast("Any", lending)
+        self._head_awaited_since = self.loop.time()
+        self._head_watch = self.loop.call_later(_HEAD_SECONDS, self._check_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a connection."""
+        if self._head_watch is not None:
+            self._head_watch.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next head, unless it came before the answer did."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._head_awaited_since = self.loop.time()
+
+    def _check_head(self) -> None:
+        """Close a connection whose client takes too long to send a head, and look again later at any other."""
+        since = self._head_awaited_since
+        left = _HEAD_SECONDS if since is None else since + _HEAD_SECONDS - self.loop.time()
+        if left > 0:
+            self._head_watch = self.loop.call_later(left, self._check_head)
+            return
+        if self._is_in_head:
+            self.transport.write(
+                b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            )
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sent; a head that does not end is refused."""
@@ -201,7 +236,7 @@ class ServeProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer; an error that is raised here is answered with status 400."""
-        self._is_in_head = False
+        self._is_in_head, self._head_awaited_since = False, None
         assert self.parser is not None, "the parser calls this"
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) != 1 and (hosts or self.parser.get_http_version() != "1.0"):
