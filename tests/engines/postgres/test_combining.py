@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,65 @@ def test_writers_that_wait_share_a_commit(
     assert [engine.recorded(SPACE, each.op_id).receipt for each in writes] == receipts  # pyright: ignore[reportOptionalMemberAccess]
     assert len(engine.entries(SPACE, limit=99)) == WRITERS + 1
     engine.check(SPACE, again=True)
+
+
+_ASLEEP = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'asleep' AND wait_event = 'advisory'"
+)
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["the first gate is left late", "the second is"])
+def test_writers_that_wait_are_asleep(left: int, postgres: Server, open_engine: Opener) -> None:
+    """Those who went through a gate together have it until each of them runs again; the others wait at the other gate."""
+    engine = open_engine(f"{new_url()}&application_name=asleep")
+    with _passed(postgres, engine, gates=(left,)) as waiting:
+        _until(lambda: _count(postgres, _ASLEEP) == WRITERS)
+        time.sleep(0.1)
+        asleep = [_count(postgres, _ASLEEP) for _ in range(20)]
+
+    assert asleep == [WRITERS] * 20
+    assert sorted(each.result(20).position for each in waiting) == list(range(2, WRITERS + 2))
+
+
+def test_writers_without_a_gate_ask_again_and_again(postgres: Server, open_engine: Opener) -> None:
+    """The control: if both gates are left late, a writer that waits is seen awake."""
+    engine = open_engine(f"{new_url()}&application_name=asleep")
+    with _passed(postgres, engine, gates=(0, 1)) as waiting:
+        _until(lambda: _count(postgres, _WAITING_ALL) == WRITERS)
+        asleep = [_count(postgres, _ASLEEP) for _ in range(20)]
+
+    assert asleep != [WRITERS] * 20
+    assert len({each.result(20).position for each in waiting}) == WRITERS
+
+
+_WAITING_ALL = "SELECT count(*) FROM perdure.requests"
+
+
+def _count(server: Server, sql: str) -> int:
+    return int(str(server.sql(sql)[0][0]))
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@contextmanager
+def _passed(
+    server: Server, engine: PostgresEngine, *, gates: tuple[int, ...]
+) -> Generator[list[Future[Receipt]]]:
+    """Let writers wait for a space whose turn is taken, while a session that went through its gates has not left them."""
+    engine.apply(write("first", b"{}"))
+    names = (engine._tenant, SPACE.encode())
+    with ThreadPoolExecutor(WRITERS) as pool, psycopg.connect(server.url()) as other:
+        other.execute("SELECT pg_advisory_xact_lock(perdure.turn_of(%s, %s))", names)
+        for gate in gates:
+            other.execute("SELECT pg_advisory_xact_lock_shared(perdure.gate_of(%s, %s) # %s)", (*names, gate))
+        waiting = [pool.submit(engine.apply, write(f"op {at}", b"{}")) for at in range(WRITERS)]
+        yield waiting
+        other.rollback()
 
 
 def test_a_refused_writer_holds_up_no_other(postgres: Server, open_engine: Opener) -> None:

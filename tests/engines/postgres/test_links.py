@@ -285,8 +285,8 @@ def test_writes_from_before_links_stay_as_they_are(
     told(open_engine(url), "mine").close()
     postgres.sql(*BEFORE_LINKS, database=database)
     whole = schema.MIGRATIONS
-    killed = whole[-1] + "SELECT pg_terminate_backend(pg_backend_pid());"
-    monkeypatch.setattr(schema, "MIGRATIONS", (*whole[:-1], killed))
+    killed = whole[4] + "SELECT pg_terminate_backend(pg_backend_pid());"
+    monkeypatch.setattr(schema, "MIGRATIONS", (*whole[:4], killed, *whole[5:]))
     with pytest.raises(Unavailable):
         open_engine(url)
     monkeypatch.setattr(schema, "MIGRATIONS", whole)

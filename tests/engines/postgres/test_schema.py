@@ -19,7 +19,7 @@ if TYPE_CHECKING or not MISSING:
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
-STEPS = range(5)
+STEPS = range(6)
 FIRST = 10  # the version of a store without a table
 _VERSION = "SELECT version FROM perdure.meta"
 _NOTHING = "SELECT count(*) FROM pg_namespace WHERE nspname = 'perdure'"

@@ -46,6 +46,7 @@ MIGRATIONS: tuple[str, ...] = (
     _sql("views"),
     _sql("search"),
     _sql("links", "writes"),
+    _sql("writes"),
 )
 ROW_SECURITY = _sql("row_security")
 _EMPTY = 10  # the version before the first migration; lower ones are from before the first release

@@ -50,7 +50,9 @@ DECLARE
     p_row integer; p_jump integer; p_depth integer; p_turn integer; p_events integer; p_sequence bigint; p_run bigint;
     f_row integer; f_depth integer; g_depth integer;
 BEGIN
-    now_us := extract(epoch FROM clock_timestamp()) * 1000000; clock := perdure.clock_name();
+    now_us := extract(epoch FROM clock_timestamp()) * 1000000;
+    clock := CASE WHEN pg_is_in_recovery() THEN perdure.clock_name()
+                  ELSE lower(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)) END;
     IF current_setting('transaction_isolation') <> 'read committed' THEN code := 'isolation'; RETURN; END IF;
     IF n[1] & 16 = 0 THEN code := 'newer_schema'; RETURN; END IF;
     -- A refusal changes nothing, so its commit need not be flushed.
@@ -60,7 +62,6 @@ BEGIN
     -- The turn, the lock, and then everything else.
     IF n[1] & 8 = 8 THEN
         IF NOT pg_try_advisory_xact_lock(perdure.turn_of(t, space_name)) THEN code := 'busy'; RETURN; END IF;
-        PERFORM pg_advisory_xact_lock(perdure.gate_of(t, space_name));
     END IF;
     SELECT * INTO sp FROM perdure.spaces s WHERE s.tenant = t AND s.name = space_name FOR UPDATE;
     is_new := NOT FOUND;
@@ -344,6 +345,83 @@ BEGIN
     UPDATE perdure.spaces s SET rows = next_row, seal = seal, position = pos, chain = chain, link = link
     WHERE s.tenant = t AND s.name = space_name;
     code := 'done'; at := next_row;
+END $$;
+
+-- What a writer calls for whose space others wait; `together.sql` says how they share a commit.
+CREATE OR REPLACE PROCEDURE perdure.apply_together(
+    t text, space_name bytea, op bytea, wanted bytea, n bigint[], f bytea[], wanted_keys bigint[], places integer[],
+    OUT code text, OUT at integer, OUT number bigint, OUT one bytea, OUT two bytea, OUT now_us bigint,
+    OUT generation bigint, OUT follower bigint, OUT clock text, OUT place text, OUT moved bytea
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    mine bigint; other perdure.requests; hit record; is_first boolean := false; made bigint[];
+    turn constant bigint := perdure.turn_of(t, space_name);
+    gate bigint := perdure.gate_of(t, space_name);  -- one of two; the other is `gate # 1`
+    durability constant text := current_setting('synchronous_commit');
+    flushed constant text := replace(durability, 'off', 'on');
+BEGIN
+    n[1] := n[1] & ~8;  -- the turn is taken here
+    PERFORM set_config('perdure.tenant', t, true);
+    INSERT INTO perdure.requests (tenant, space, op, intent, n, f, keys, places)
+    VALUES (t, space_name, op, wanted, n, f, wanted_keys, places) RETURNING id INTO mine;
+    COMMIT;
+    PERFORM set_config('perdure.tenant', t, true), set_config('lock_timeout', '5s', true);
+    LOOP
+        PERFORM FROM perdure.requests r WHERE r.tenant = t AND r.space = space_name AND r.id = mine;
+        EXIT WHEN NOT FOUND;
+        is_first := pg_try_advisory_xact_lock(turn);
+        EXIT WHEN is_first;
+        IF pg_try_advisory_xact_lock(gate) OR pg_try_advisory_xact_lock(gate # 1) THEN
+            is_first := pg_advisory_xact_lock(turn) IS NOT NULL;
+            EXIT;
+        END IF;
+        PERFORM pg_advisory_lock_shared(gate), pg_advisory_unlock_shared(gate);  -- all who wait go on together
+        gate := gate # 1;
+    END LOOP;
+    now_us := perdure.now_us(); clock := perdure.clock_name();
+    IF is_first THEN
+        -- It may have been made between the look and the turn.
+        PERFORM FROM perdure.requests r WHERE r.tenant = t AND r.space = space_name AND r.id = mine;
+        is_first := FOUND;
+    END IF;
+    IF is_first THEN
+        FOR other IN SELECT * FROM perdure.requests r WHERE r.tenant = t AND r.space = space_name ORDER BY r.id LOOP
+            PERFORM set_config('synchronous_commit', durability, true);  -- a refusal switches it off
+            IF other.id = mine THEN
+                SELECT * INTO code, at, number, one, two, now_us, generation, follower, clock
+                FROM perdure.apply(t, space_name, op, wanted, n, f, wanted_keys, places);
+            ELSIF other.left_at > clock_timestamp() - interval '5 seconds' THEN
+                BEGIN
+                    PERFORM FROM perdure.apply(t, space_name, other.op, other.intent, other.n, other.f, other.keys, other.places);
+                EXCEPTION WHEN OTHERS THEN
+                    NULL;  -- its own writer meets the same error
+                END;
+            END IF;
+            made := made || other.id;
+        END LOOP;
+        DELETE FROM perdure.requests r WHERE r.tenant = t AND r.space = space_name AND r.id = ANY(made);
+        PERFORM set_config('synchronous_commit', flushed, true), set_config('client_min_messages', 'warning', true);
+        RETURN;
+    END IF;
+    -- Another writer made it, which is committed, or met a refusal.
+    SELECT l.pack, l.position, l.chain, s.generation, s.followed_until, s.follower INTO hit FROM perdure.spaces s
+    CROSS JOIN LATERAL (SELECT * FROM perdure.keys x WHERE x.tenant = t AND x.space = s.id AND x.key = n[7] OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT * FROM perdure.log x WHERE x.tenant = t AND x.space = s.id AND x.row_id = e.row_id OFFSET 0) l
+    WHERE s.tenant = t AND s.name = space_name AND l.op_id = op AND l.intent = wanted AND l.dropped IS NULL LIMIT 1;
+    IF NOT FOUND THEN
+        PERFORM pg_advisory_xact_lock(turn);
+        SELECT * INTO code, at, number, one, two, now_us, generation, follower, clock
+        FROM perdure.apply(t, space_name, op, wanted, n, f, wanted_keys, places);
+        RETURN;
+    END IF;
+    code := 'again'; one := hit.pack; number := hit.position; two := hit.chain; generation := hit.generation;
+    IF hit.followed_until > now_us THEN follower := hit.follower; END IF;
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        COMMIT;  -- the next in the queue need not wait
+        PERFORM set_config('synchronous_commit', flushed, true), set_config('client_min_messages', 'warning', true);
+        PERFORM pg_logical_emit_message(true, 'perdure', '');  -- if the other's wait for the standbys was cut short
+    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION perdure.drop_space(t text, space_name bytea, why bytea) RETURNS bigint LANGUAGE plpgsql AS $$
