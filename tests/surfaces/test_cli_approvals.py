@@ -443,6 +443,34 @@ def test_a_repetition_of_a_call_that_was_settled_since_says_so(house: Shell, out
     assert f"{told}, as a person said since: the bank says so" in after
 
 
+@pytest.mark.parametrize("outcome", [None, "done", "not_done"])
+def test_every_surface_says_the_same_of_an_earlier_call(house: Shell, outcome: str | None) -> None:
+    """The list, one approval, Python over one thread and over the store, and SQL: what is known now."""
+    with perdure.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    if outcome is not None:
+        house.ok("calls", "resolve", "house", earlier, outcome, "--why", "the bank says so")
+
+    listed = house.ok("approvals", "ls", "house", "--json").json["approvals"][-1]
+    shown = house.ok("approvals", "show", "house", listed["call"], "--json").json["ticket"]["message"]
+    asked = f"SELECT message FROM approvals WHERE call_id = '{listed['call']}'"
+    (row,) = house.ok("sql", asked, "--json").json["rows"]
+    with perdure.open(house.store) as store:
+        tickets = [*store.thread("house").approvals(), *(each.ticket for each in store.approvals())]
+    python = {each.message for each in tickets if each.call == listed["call"]}
+
+    assert {listed["message"], shown, row[0], *python} == {
+        f"the same call to pay, '{earlier}', "
+        + {
+            None: "is needs_human: it may have happened",
+            "done": "was done, as a person said since: the bank says so",
+            "not_done": "was not done, as a person said since: the bank says so",
+        }[outcome]
+    }
+
+
 def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
     """Also that its time is over, before anybody has looked."""
 
