@@ -50,6 +50,7 @@ __all__ = [
     "elsewhere",
     "every",
     "find",
+    "is_outdated",
     "keep_decision",
     "of_children",
     "open_on",
@@ -71,6 +72,7 @@ _tickets = msgspec.json.Decoder(Ticket)
 _awaited = msgspec.json.Decoder(AwaitedChildren)
 
 _MAY_HAVE = "it may have happened"
+_UNSETTLED = ("unclear", "key")  # the cases in which the earlier call was not settled when it was asked about
 
 
 class StoredTicket(msgspec.Struct, frozen=True):
@@ -314,7 +316,7 @@ def question_of_key(call: str, earlier: CallRecord | None) -> str:
 def as_of_now(space: Space, ticket: Ticket) -> Ticket:
     """Return a ticket whose message says what is known now of the earlier call that it is about."""
     shown = _shown(ticket)
-    if shown.get("case") not in ("unclear", "key"):
+    if shown.get("case") not in _UNSETTLED:
         return ticket
     earlier = earlier_call(space, ticket)
     what = None if earlier is None else _settled_since(earlier)
@@ -334,6 +336,14 @@ def earlier_call(space: Space, ticket: Ticket) -> CallRecord | None:
         space = space.beside(elsewhere, label_of(space.engine, elsewhere))
     found = calls.find(space, id)
     return None if found is None else found.record
+
+
+def is_outdated(space: Space, ticket: Ticket) -> bool:
+    """True if the earlier call was found to be done after a person approved a repeat: the person did not know it."""
+    if ticket.decision is None or _shown(ticket).get("case") not in _UNSETTLED:
+        return False
+    earlier = earlier_call(space, ticket)
+    return earlier is not None and done(earlier) and earlier.at > ticket.decision.at
 
 
 def _shown(ticket: Ticket) -> dict[str, object]:

@@ -262,7 +262,7 @@ def clearance(
     if not within(record.effect, effect_max):
         return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
-    ticket = found.ticket if found else None
+    ticket = None if found is None or tickets.is_outdated(space, found.ticket) else found.ticket
     seen = repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
