@@ -10,8 +10,8 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Store, Thread
-from perdure.errors import NotFound
-from perdure.testing import Script, say, step, use
+from perdure.errors import NotFound, RunFailed
+from perdure.testing import Script, fail, say, step, use
 from tests.engines.postgres.stores import new_store
 from tests.selection import engines
 
@@ -184,6 +184,30 @@ def test_the_rest_of_a_run_that_waited_counts_no_second_time(store: Store) -> No
         (1, "resumed"),
         (2, "message"),
     ]
+    assert thread.at("turn:1").transcript()[-1].text == thread.at(thread.turns()[0].run).transcript()[-1].text
+    assert thread.at("turn:1").transcript()[-1].text == "sent"
+
+
+@pytest.mark.parametrize("act", [put_by_hand, merge, pick, switch])
+def test_a_retry_counts_no_second_time(store: Store, act: Callable[[Thread], None]) -> None:
+    """Whatever was done after the failure: the message keeps its number, and the moment after it has its answer."""
+    thread = store.thread("t", agent=agent(fail()))
+    with pytest.raises(RunFailed):
+        thread.run("write", id="m1")
+    act(thread)
+    thread = store.thread("t", agent=agent(say("yes"), say("yes"))) if act is not switch else thread
+    first = thread.run("write", id="m1")
+    thread.run("and now", id="m2")
+    named = thread.at("turn:1")
+
+    assert [(turn.number, turn.kind, turn.status) for turn in thread.turns() if turn.run] == [
+        (1, "message", "succeeded"),
+        (1, "resumed", "succeeded"),
+        (2, "message", "succeeded"),
+    ]
+    assert [entry.text for entry in named.transcript()] == ["write", first.text]
+    assert named.digest == thread.at(first.run).digest
+    assert store.verify().faults == ()
 
 
 def test_a_store_with_unnumbered_turns_verifies(thread: Thread, store: Store) -> None:

@@ -443,6 +443,71 @@ def test_a_repetition_of_a_call_that_was_settled_since_says_so(house: Shell, out
     assert f"{told}, as a person said since: the bank says so" in after
 
 
+def test_a_repeat_is_marked_in_the_list_and_warned_of_when_it_is_approved(house: Shell) -> None:
+    """Control: a call that only asks before it runs is neither."""
+    with perdure.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    first, again = [each["call"] for each in house.ok("approvals", "--json").json["approvals"]]
+
+    rows = house.ok("approvals").out.splitlines()[:-1]  # the last suggests a command
+    approved = " ".join(house.ok("approvals", "approve", "house", again).out.split())
+    plain = house.ok("approvals", "approve", "house", first).out
+
+    assert ["a repeat" in line for line in rows if first in line or again in line] == [False, True]
+    assert "It is a repeat: the same call to pay" in approved
+    assert "repeat" not in plain
+
+
+@pytest.mark.parametrize(("outcome", "sent"), [("done", 1), ("not_done", 2)])
+def test_an_approved_repeat_of_a_call_that_was_done_after_all_asks_again(
+    house: Shell, outcome: str, sent: int
+) -> None:
+    """The person who approved it did not know; control: if it was not done, the approval is good."""
+    script = Script(use("pay", to="cat", amount=13), say("Again."))
+    with perdure.open(house.store) as store:
+        again = store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    house.ok("approvals", "approve", "house", again.approvals[0].call)
+    house.ok("calls", "resolve", "house", earlier, outcome, "--why", "the bank says so")
+
+    with perdure.open(house.store) as store:
+        thread = store.thread("house", agent=payer.on(script))
+        resumed = thread.resume(again.run)
+        asked = [each.message for each in resumed.approvals]
+
+    assert paying.sent.count("cat 13") == sent
+    assert ["was done" in each for each in asked] == [True] * (outcome == "done")
+
+
+@pytest.mark.parametrize("outcome", [None, "done", "not_done"])
+def test_every_surface_says_the_same_of_an_earlier_call(house: Shell, outcome: str | None) -> None:
+    """The list, one approval, Python over one thread and over the store, and SQL: what is known now."""
+    with perdure.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    if outcome is not None:
+        house.ok("calls", "resolve", "house", earlier, outcome, "--why", "the bank says so")
+
+    listed = house.ok("approvals", "ls", "house", "--json").json["approvals"][-1]
+    shown = house.ok("approvals", "show", "house", listed["call"], "--json").json["ticket"]["message"]
+    asked = f"SELECT message FROM approvals WHERE call_id = '{listed['call']}'"
+    (row,) = house.ok("sql", asked, "--json").json["rows"]
+    with perdure.open(house.store) as store:
+        tickets = [*store.thread("house").approvals(), *(each.ticket for each in store.approvals())]
+    python = {each.message for each in tickets if each.call == listed["call"]}
+
+    assert {listed["message"], shown, row[0], *python} == {
+        f"the same call to pay, '{earlier}', "
+        + {
+            None: "is needs_human: it may have happened",
+            "done": "was done, as a person said since: the bank says so",
+            "not_done": "was not done, as a person said since: the bank says so",
+        }[outcome]
+    }
+
+
 def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
     """Also that its time is over, before anybody has looked."""
 

@@ -294,7 +294,19 @@ def turns(
     window.reverse()
     said = [one for step in window for one in projection.said(step.digest, step.commit, step.changeset)]
     words = iter(spoken(space, said, window, passes_damage=passes_damage))
-    return [_turn(list(group), words) for _, group in groupby(window, lambda step: step.place.turn)]
+    found = [_turn(list(group), words) for _, group in groupby(window, lambda step: step.place.turn)]
+    return _with_later_ends(found)
+
+
+def _with_later_ends(found: list[Turn]) -> list[Turn]:
+    """Return turns of which each part of a run that went on later has the end that the run came to."""
+    ends = {turn.run: turn for turn in found if turn.kind == "resumed"}
+    return [
+        msgspec.structs.replace(turn, status=end.status, why=end.why)
+        if (end := ends.get(turn.run)) is not None and end is not turn
+        else turn
+        for turn in found
+    ]
 
 
 def check_limit(limit: object) -> None:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.engines import loops
-from perdure.engines.contract import HeadOf, LabelOf
+from perdure.engines.contract import HeadOf, LabelOf, Step
 from perdure.errors import Invalid, NotFound
 from perdure.history import gc_generation, reader
 from perdure.history.space import Space
@@ -160,7 +160,7 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
         return
     step = space.message(head.commit, int(match[1]))
     if step is not None:
-        yield step.digest
+        yield _end_of_run(space, step, head.commit)
 
 
 def _position(space: Space, head: Head, name: str) -> _Found:
@@ -188,7 +188,7 @@ def _run(space: Space, head: Head, name: str, labelled: Sequence[Digest]) -> _Fo
     begun = [digest for digest in labelled if space.step(digest).commit.run == name]
     here = [digest for digest in begun if reader.is_ancestor(space, digest, head.commit)]
     if here and head.commit is not None:
-        yield from (_end_of_turn(space, digest, head.commit) for digest in here)
+        yield _end_of_run(space, space.step(here[0]), head.commit)
         return
     for digest in begun:
         yield from _ends_elsewhere(space, digest)
@@ -197,12 +197,22 @@ def _run(space: Space, head: Head, name: str, labelled: Sequence[Digest]) -> _Fo
 def _ends_elsewhere(space: Space, begun: Digest) -> _Found:
     """Yield where a run ended on each timeline that has it; its first commit if none has it any more."""
     heads = (hold.head.commit for hold in loops.holds(space.engine, space.name) if hold.head.commit)
-    ends = [_end_of_turn(space, begun, top) for top in heads if reader.is_ancestor(space, begun, top)]
+    step = space.step(begun)
+    ends = [_end_of_run(space, step, top) for top in heads if reader.is_ancestor(space, begun, top)]
     yield from ends or [begun]
 
 
-def _end_of_turn(space: Space, begun: Digest, top: Digest) -> Digest:
-    last = space.turn(top, space.step(begun).place.turn)
+def _end_of_run(space: Space, step: Step, top: Digest) -> Digest:
+    """Return the last commit, on the line of `top`, of the run of a commit; of its turn if it belongs to no run.
+
+    A run that waited or failed, and went on after other commits, has several turns, and each begins with its label.
+    """
+    turn = step.place.turn
+    if step.commit.run is not None and space.step(top).commit.unnumbered > step.commit.unnumbered:
+        parts = (space.step(each) for each in space.engine.labelled(space.name, step.commit.run))
+        turns = (each.place.turn for each in parts if reader.is_ancestor(space, each.digest, top))
+        turn = max(turn, *turns)
+    last = space.turn(top, turn)
     assert last is not None, "a commit on a line has a turn there"
     return last.digest
 

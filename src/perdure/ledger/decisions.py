@@ -545,14 +545,12 @@ def waiting_on(space: Space, line: str, head: Digest | None) -> list[Ticket]:
 
 
 def asked_of_people(space: Space, found: list[Ticket]) -> list[Ticket]:
-    """Return the tickets with those of child runs in place of the ones that wait for child runs."""
-    if all(each.action != CHILD_RUN for each in found):
-        return found
+    """Return the tickets as of now, with those of child runs in place of the ones that wait for child runs."""
     return [
-        asked
+        tickets.as_of_now(inside, asked)
         for each in found
-        for asked in (
-            [each] if each.action != CHILD_RUN else [inner for _, inner in tickets.of_children(space, each)]
+        for inside, asked in (
+            [(space, each)] if each.action != CHILD_RUN else tickets.of_children(space, each)
         )
     ]
 

@@ -5,11 +5,16 @@ is listed, so a store finds the open tickets of all its threads.  Within a threa
 tickets and the decided ones.
 
 An approval covers exactly the arguments and the fingerprint that the ticket shows.
+
+The guard's ticket stores the question as it was asked.  The earlier call may be settled after that, by its tool or by
+a person, so every reader that shows a ticket takes it from `as_of_now`.  The view `approvals` of the SQL schema has the
+same words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import msgspec
 
@@ -18,14 +23,15 @@ from perdure.engines.contract import Cell, CellWrite, Engine
 from perdure.errors import NotFound
 from perdure.history.space import (
     Space,
+    label_of,
     mark_write,
     read_record,
 )
 from perdure.ledger import calls, json_schema
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
-from perdure.ledger.repeat_guard import Repeats
+from perdure.ledger.repeat_guard import Repeats, done
 from perdure.model import canonical
-from perdure.model.call import CallRecord
+from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.ticket import CHILD_RUN, AwaitedChildren, ChildRef, Decision, OnTimeout, Resume, Ticket
 from perdure.projections.calls import Transition
 
@@ -34,19 +40,24 @@ __all__ = [
     "ASKS",
     "TICKET",
     "StoredTicket",
+    "as_of_now",
     "ask",
     "children_of",
     "closed",
     "closing",
     "decided_before",
+    "earlier_call",
     "elsewhere",
     "every",
     "find",
+    "is_outdated",
     "keep_decision",
     "of_children",
     "open_on",
     "opened",
     "question",
+    "question_of",
+    "question_of_key",
     "read",
     "repetition",
     "still_bound",
@@ -59,6 +70,9 @@ ASKED = "asked/"  # marks of decided tickets, by timeline
 
 _tickets = msgspec.json.Decoder(Ticket)
 _awaited = msgspec.json.Decoder(AwaitedChildren)
+
+_MAY_HAVE = "it may have happened"
+_UNSETTLED = ("unclear", "key")  # the cases in which the earlier call was not settled when it was asked about
 
 
 class StoredTicket(msgspec.Struct, frozen=True):
@@ -120,13 +134,15 @@ def repetition(
     expires_at: int | None = None,
     on_timeout: OnTimeout = "expire",
     starts: Mapping[str, int] | None = None,
+    root: str | None = None,
 ) -> Ticket:
     """Return a ticket that asks whether this call may repeat what the guard found.
 
     An approval covers the starts so far and no later one; `starts` counts them, None: as the gate that was found does.
+    `root` is the space of the root thread if its guard found the earlier call, None: the guard of this thread did.
     """
     counted = {"seen": found.gate.count} if starts is None else starts
-    shown = {"case": found.case, "repeats": found.earlier.id, **counted}
+    shown = {"case": found.case, "repeats": found.earlier.id, **({"space": root} if root else {}), **counted}
     return question(
         record,
         id=id,
@@ -264,6 +280,90 @@ def still_bound(record: CallRecord, fingerprint: str) -> bool:
     if record.approved is None or record.approved != record.args:
         return False
     return record.approved_fingerprint in ("", fingerprint)
+
+
+def question_of(found: Repeats, by: str | None) -> str:
+    """Return the question about a repeat as it is asked; `by` is the person who settled the earlier call, if known."""
+    earlier = found.earlier
+    match found.case:
+        case "unclear" if earlier.state == "failed":
+            what = f"ended in an error elsewhere, before it was brought in: {_MAY_HAVE}"
+        case "unclear":
+            what = f"is {earlier.state}: {_MAY_HAVE}"
+        case "elsewhere" if earlier.state == "resolved":
+            what = f"was done, as {by or 'a person'} says{f': {earlier.why}' if earlier.why else ''}"
+        case "elsewhere" if earlier.result_label == "":
+            what = "was done, as was found out later"
+        case "elsewhere":
+            what = "was done, but is not in this conversation"
+        case "backend" if earlier.origin == "import":
+            what = "was done elsewhere, before it was brought in"
+        case "backend":
+            what = f"was done, asked for by {earlier.backend or 'another backend'}"
+        case "denied":
+            what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
+    return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
+
+
+def question_of_key(call: str, earlier: CallRecord | None) -> str:
+    """Return the question about a call whose key another call has, as it is asked; None: its thread was removed."""
+    state = earlier.state if earlier else "gone with its thread"
+    if earlier is not None and done(earlier):
+        state += ", and it is not known whether its key is still good"
+    return f"a call with the same key, '{call}', is {state}"
+
+
+def as_of_now(space: Space, ticket: Ticket) -> Ticket:
+    """Return a ticket whose message says what is known now of the earlier call that it is about."""
+    shown = _shown(ticket)
+    if shown.get("case") not in _UNSETTLED:
+        return ticket
+    earlier = earlier_call(space, ticket)
+    what = None if earlier is None else _settled_since(earlier)
+    if earlier is None or what is None:
+        return ticket
+    subject = "a call with the same key" if shown["case"] == "key" else f"the same call to {earlier.tool}"
+    return msgspec.structs.replace(ticket, message=f"{subject}, '{earlier.id}', {what}")
+
+
+def earlier_call(space: Space, ticket: Ticket) -> CallRecord | None:
+    """Read the call that a ticket's call would repeat, or might; None if it asks about none, or that call was removed."""
+    shown = _shown(ticket)
+    id, elsewhere = shown.get("repeats"), shown.get("space")
+    if not isinstance(id, str):
+        return None
+    if isinstance(elsewhere, str):
+        space = space.beside(elsewhere, label_of(space.engine, elsewhere))
+    found = calls.find(space, id)
+    return None if found is None else found.record
+
+
+def is_outdated(space: Space, ticket: Ticket) -> bool:
+    """True if the earlier call was found to be done after a person approved a repeat: the person did not know it."""
+    if ticket.decision is None or _shown(ticket).get("case") not in _UNSETTLED:
+        return False
+    earlier = earlier_call(space, ticket)
+    return earlier is not None and done(earlier) and earlier.at > ticket.decision.at
+
+
+def _shown(ticket: Ticket) -> dict[str, object]:
+    """Return the parameters of a repeat's ticket; empty for any other ticket."""
+    if ticket.action != "repeat" or ticket.parameters is None:
+        return {}
+    shown = canonical.decode(ticket.parameters.encode())
+    return cast("dict[str, object]", shown) if isinstance(shown, dict) else {}
+
+
+def _settled_since(earlier: CallRecord) -> str | None:
+    """Return what became of a call that was unsettled when it was asked about; None: the question is still right."""
+    if earlier.state == "succeeded" or earlier.evidence is not None:
+        return "was done, as was found out since"
+    if earlier.state == "resolved":
+        was = "not done" if earlier.outcome == "not_done" else "done"
+        return f"was {was}, as a person said since{f': {earlier.why}' if earlier.why else ''}"
+    if earlier.state == "failed" and earlier.origin != "import":
+        return "failed, as was found out since"
+    return f"is {earlier.state}: {_MAY_HAVE}" if earlier.state in UNCLEAR else None
 
 
 def _stored(cell: Cell) -> StoredTicket:

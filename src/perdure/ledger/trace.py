@@ -70,7 +70,8 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     asked = tickets.find(space, id) if calls.find(space, id) is None else None
     record = calls.read(space, asked.ticket.call if asked else id).record
     last = tickets.find(space, record.ticket) if record.ticket else None
-    ticket = asked.ticket if asked else last.ticket if last else None
+    stored = asked or last
+    ticket = None if stored is None else tickets.as_of_now(space, stored.ticket)
     return Traced(
         record=record,
         arguments=_text(space, record.args),

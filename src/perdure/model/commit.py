@@ -191,7 +191,7 @@ def is_numbered(run: str | None, events: Sequence[Event]) -> bool:
     """True if the turn that a commit begins counts as a message: a run with its input, or messages without a run.
 
     A switch, a merge, a direct call and a change of the state alone do not count, nor does the rest of a run that
-    goes on after other commits.
+    goes on, or is retried, after other commits.
     """
     for (
         event
@@ -200,7 +200,7 @@ def is_numbered(run: str | None, events: Sequence[Event]) -> bool:
             if run is None or event.role == "user":
                 return True
         elif type(event) is RunStarted:
-            return True
+            return not event.is_retry
     return False
 
 

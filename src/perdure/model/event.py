@@ -123,6 +123,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     agent: str
     backend: str | None = None
     server: str | None = None  # where the requests go; None: a model object of the program
+    is_retry: bool = False  # True: the run had failed, and goes on
 
 
 class RunFinished(_Event, frozen=True, tag="run.finished"):

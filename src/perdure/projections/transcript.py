@@ -29,6 +29,7 @@ from perdure.model.event import (
     MomentNamed,
     Picked,
     RunFinished,
+    RunStarted,
     ToolCallCompleted,
     ToolCallRequested,
 )
@@ -54,7 +55,7 @@ __all__ = [
 TurnKind: TypeAlias = Literal["message", "switch", "hand-off", "merge", "pick", "call", "edit", "resumed"]
 """What a turn is: an input with its answers, or a switch, hand-off, merge, cherry-pick, direct call or write of its own.
 
-Only messages are counted.  A run that waited and went on after other commits has the rest of its turn as `resumed`.
+Only messages are counted.  A run that waited or failed, and went on after other commits, has the rest of its turn as `resumed`.
 """
 
 
@@ -330,7 +331,7 @@ def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
         return "switch"
     if Merged in kinds or Picked in kinds:
         return "merge" if Merged in kinds else "pick"
-    if commit.run is not None and (MessageAppended in kinds or RunFinished in kinds):
+    if commit.run is not None and not kinds.isdisjoint((MessageAppended, RunStarted, RunFinished)):
         return "resumed"
     return "call" if ToolCallRequested in kinds or ToolCallCompleted in kinds else "edit"
 

@@ -430,7 +430,8 @@ def waiting_call(space: Space, ticket: str) -> WaitingCall | None:
         arguments = space.body(asked.ticket.args).decode()
     except Forgotten:
         arguments = None
-    return WaitingCall(thread=space.label, ticket=asked.ticket, record=held.record, arguments=arguments)
+    shown = tickets.as_of_now(space, asked.ticket)
+    return WaitingCall(thread=space.label, ticket=shown, record=held.record, arguments=arguments)
 
 
 def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:

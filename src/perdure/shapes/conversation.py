@@ -228,6 +228,8 @@ def _handed(event: AgentHandedOff) -> str:
 
 def turn_name(turn: TurnShape) -> str:
     """Return the name of a turn for people: only messages have numbers."""
+    if turn.kind == "resumed":
+        return f"turn {turn.number}, resumed"
     return f"turn {turn.number}" if turn.kind == "message" else turn.kind
 
 

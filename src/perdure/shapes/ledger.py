@@ -617,7 +617,10 @@ def _repeats(thread: Thread, ticket: Ticket) -> CallRecordShape | None:
     earlier = cast("dict[str, object]", parameters).get("repeats")
     if not isinstance(earlier, str):
         return None
-    traced = thread.trace(earlier, history=False)
+    try:
+        traced = thread.trace(earlier, history=False)
+    except NotFound:  # another thread has it: the root of a child run, or one that shares the key
+        return None
     return CallRecordShape.of(thread.id, traced.record, traced.arguments)
 
 

@@ -23,7 +23,7 @@ from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.timeline import Line
 
 if TYPE_CHECKING:
-    from perdure.ledger import calls, decisions, trace
+    from perdure.ledger import calls, decisions, tickets, trace
     from perdure.ledger.decisions import Rework
     from perdure.ledger.trace import Traced
     from perdure.model.call import CallRecord
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 else:
     calls = deferred("perdure.ledger.calls")
     decisions = deferred("perdure.ledger.decisions")
+    tickets = deferred("perdure.ledger.tickets")
     trace = deferred("perdure.ledger.trace")
     profile = deferred("perdure.providers.profile")
     event_loop = deferred("perdure.runtime.event_loop")
@@ -278,7 +279,7 @@ class Runs(Line, ABC):
         )
         if decided.first:
             queue.ring(self._space)
-        return decided.ticket
+        return tickets.as_of_now(space, decided.ticket)
 
     def call(
         self,

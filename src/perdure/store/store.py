@@ -86,11 +86,13 @@ class Approval(msgspec.Struct, frozen=True):
         return self.ticket.call
 
 
-def waiting(engine: Engine) -> list[Approval]:
+def waiting(resources: StoreResources) -> list[Approval]:
     """Read the open tickets of all threads, oldest first, without those that wait for a time and for no person."""
-    label = cache(partial(label_of, engine))  # a thread may have many
+    named = cache(resources.named)  # a thread may have many
     found = [
-        Approval(label(space), ticket) for space, ticket in tickets.waiting(engine) if not ticket.is_timer
+        Approval(named(space).label, tickets.as_of_now(named(space), ticket))
+        for space, ticket in tickets.waiting(resources.engine)
+        if not ticket.is_timer
     ]
     return sorted(found, key=lambda each: each.ticket.asked_at)
 
@@ -194,7 +196,7 @@ class Store:
 
     def approvals(self) -> list[Approval]:
         """Read everything that waits for a decision, over all threads, oldest first."""
-        return waiting(self._resources.engine)
+        return waiting(self._resources)
 
     def open_runs(self) -> list[tuple[str, RunRecord]]:
         """Read every run that has not ended, with the id of its thread, oldest first."""

@@ -28,9 +28,10 @@ _STYLES = {
 }
 
 
-def state(name: str) -> Cell:
-    """Return a state of a run or a call, in its colour."""
-    return name, _STYLES.get(name, "quiet")
+def state(name: str, outcome: str | None = None) -> Cell:
+    """Return a state of a run or a call, in its colour, with the outcome that a person stated."""
+    said = f": {outcome.replace('_', ' ')}" if outcome else ""
+    return f"{name}{said}", _STYLES.get(name, "quiet")
 
 
 def calls_in_words(all_: int, failed: int, unclear: int) -> Part:

@@ -38,9 +38,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x50657264  # "Perd"
-SCHEMA_VERSION = (
-    6  # in earlier ones, which were never released, digests of changesets and fields of commits are in packs
-)
+SCHEMA_VERSION = 7
 
 _OBJECTS = "SELECT CAST(name AS BLOB), CAST(type AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema"
 _TABLES = """
@@ -252,18 +250,39 @@ SELECT t.id AS conversation_id, e.position, json_extract(e.body, '$.call') AS ca
        coalesce(json_extract(c.value, '$.timeline'), 'main') AS timeline
 FROM threads t JOIN entries e ON e.space = t.space
 LEFT JOIN cells c ON c.space = e.space AND c.name = 'call/' || json_extract(e.body, '$.call');
+"""
 
+# The message of a repeat is what `ledger/tickets` says of the earlier call: what is known now.
+_APPROVALS = """
 CREATE VIEW approvals AS
 SELECT json_extract(c.value, '$.id') AS id, t.id AS conversation_id, json_extract(c.value, '$.call') AS call_id,
        json_extract(c.value, '$.tool') AS tool_name, json_extract(c.value, '$.run') AS run_id,
        json_extract(c.value, '$.timeline') AS timeline, coalesce(json_extract(c.value, '$.action'), 'approve') AS action,
-       coalesce(json_extract(c.value, '$.message'), '') AS message,
+       coalesce(CASE WHEN json_extract(q.value, '$.case') = 'key' THEN 'a call with the same key'
+                ELSE 'the same call to ' || json_extract(e.value, '$.tool') END
+                || ', ''' || json_extract(e.value, '$.id') || ''', ' || CASE
+                WHEN json_extract(q.value, '$.case') NOT IN ('unclear', 'key') THEN NULL
+                WHEN json_extract(e.value, '$.state') = 'succeeded' OR json_extract(e.value, '$.evidence') IS NOT NULL
+                THEN 'was done, as was found out since'
+                WHEN json_extract(e.value, '$.state') = 'resolved' THEN
+                    iif(json_extract(e.value, '$.outcome') = 'not_done', 'was not done', 'was done')
+                    || ', as a person said since' || coalesce(': ' || json_extract(e.value, '$.why'), '')
+                WHEN json_extract(e.value, '$.state') = 'failed' AND json_extract(e.value, '$.origin') IS NOT 'import'
+                THEN 'failed, as was found out since'
+                WHEN json_extract(e.value, '$.state') IN ('unknown', 'needs_human')
+                THEN 'is ' || json_extract(e.value, '$.state') || ': it may have happened' END,
+                json_extract(c.value, '$.message'), '') AS message,
        strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.asked_at') / 1e6, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.expires_at') / 1e6, 'unixepoch') AS expires_at,
        json_extract(c.value, '$.decision.verdict') AS decision, json_extract(c.value, '$.decision.by') AS decided_by,
        json_extract(c.value, '$.decision.why') AS decided_why,
        strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(c.value, '$.decision.at') / 1e6, 'unixepoch') AS decided_at
 FROM threads t JOIN cells c ON c.space = t.space
+LEFT JOIN (SELECT space, name, json_extract(value, '$.parameters') AS value FROM cells
+           WHERE name >= 'ticket/' AND name < 'ticket0' AND json_extract(value, '$.action') = 'repeat') q
+    ON q.space = c.space AND q.name = c.name
+LEFT JOIN cells e ON e.name = 'call/' || json_extract(q.value, '$.repeats')
+    AND e.space = coalesce((SELECT id FROM spaces WHERE name = json_extract(q.value, '$.space')), c.space)
 WHERE c.name >= 'ticket/' AND c.name < 'ticket0' AND c.value IS NOT NULL;
 """
 
@@ -304,6 +323,7 @@ FROM threads t;
 {_TOOLS}
 {_REFERENCES}
 {_RUNS}
+{_APPROVALS}
 CREATE VIEW provider_metadata AS
 SELECT json_extract(e.value, '$.id') AS id, h.conversation_id, json_extract(e.value, '$.provider') AS provider,
        json_extract(e.value, '$.model') AS model, CAST(substr(CAST(l.bodies AS BLOB),
@@ -326,9 +346,8 @@ SELECT DISTINCT json_extract(o.value, '$.hash') AS hash, json_extract(o.value, '
 FROM log l JOIN json_each(perdure_objects(l.id)) o WHERE json_extract(o.value, '$.kind') = 'value';
 """
 
-_STEPS: dict[
-    int, str
-] = {}  # the SQL that leads from a version to the next; none was released before this one
+# The SQL that leads from a version to the next.  Stores of a version before these were never released.
+_STEPS: dict[int, str] = {6: f"DROP VIEW approvals; {_APPROVALS}"}
 
 
 def lay(connection: Database, place: str, *, may_write: bool) -> bool:

@@ -288,7 +288,7 @@ def clearance(
     if not within(record.effect, effect_max):
         return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
-    ticket = found.ticket if found else None
+    ticket = None if found is None or tickets.is_outdated(space, found.ticket) else found.ticket
     seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
@@ -333,7 +333,7 @@ def _repeats(
     assert isinstance(found, Repeats), "a repeat was found"
     gates = {"seen": here.gate, "root_seen": in_root.gate if in_root is not None else None}
     by = _settled_by(round_context.space, found.earlier) if found is here else None
-    words = _repetition_in_words(found, by)
+    words = tickets.question_of(found, by)
     if tool.repeat_guard == "deny":
         return Deny(words)
     ticket = tickets.repetition(
@@ -344,23 +344,26 @@ def _repeats(
         message=words,
         arguments_schema=tool.arguments_schema,
         starts={name: gate.count for name, gate in gates.items() if gate is not None},
+        root=round_context.env.parent.root_space if found is not here and round_context.env.parent else None,
     )
     return AskApproval(ticket)
 
 
 def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, waits: Waits) -> Ticket:
     """Ask whether this call may run though another has its key; an approval covers that claim and no later one."""
-    state = waits.record.state if waits.record else "gone with its thread"
-    if waits.record is not None and repeat_guard.done(waits.record):
-        state += ", and it is not known whether its key is still good"
+    shown: dict[str, Json] = {"case": "key", "claim": waits.revision}
+    if waits.record is not None and not repeat_guard.done(waits.record):
+        shown["repeats"] = waits.owner.call
+        if waits.owner.space != round_context.space.name:
+            shown["space"] = waits.owner.space
     return tickets.question(
         record,
         id=round_context.space.ids(),
         at=round_context.now(),
         action="repeat",
-        parameters=canonical.encode({"case": "key", "claim": waits.revision}).decode(),
+        parameters=canonical.encode(shown).decode(),
         arguments_schema=tool.arguments_schema,
-        message=f"a call with the same key ({record.key}), '{waits.owner.call}', is {state}",
+        message=tickets.question_of_key(waits.owner.call, waits.record),
     )
 
 
@@ -371,28 +374,6 @@ def _settled_by(space: Space, earlier: CallRecord) -> str | None:
     from perdure.ledger.trace import trace  # it reads the ledger, which no other call needs
 
     return next((each.by for each in trace(space, earlier.id).passed if "resolved" in each.states), None)
-
-
-def _repetition_in_words(found: Repeats, by: str | None) -> str:
-    earlier = found.earlier
-    match found.case:
-        case "unclear" if earlier.state == "failed":
-            what = "ended in an error elsewhere, before it was brought in: it may have happened"
-        case "unclear":
-            what = f"is {earlier.state}: it may have happened"
-        case "elsewhere" if earlier.state == "resolved":
-            what = f"was done, as {by or 'a person'} says{f': {earlier.why}' if earlier.why else ''}"
-        case "elsewhere" if earlier.result_label == "":
-            what = "was done, as was found out later"
-        case "elsewhere":
-            what = "was done, but is not in this conversation"
-        case "backend" if earlier.origin == "import":
-            what = "was done elsewhere, before it was brought in"
-        case "backend":
-            what = f"was done, asked for by {earlier.backend or 'another backend'}"
-        case "denied":
-            what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
-    return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
 
 
 def by_spelling(toolbox: Mapping[str, Tool], api: str) -> dict[str, Tool]:

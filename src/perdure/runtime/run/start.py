@@ -418,7 +418,9 @@ def retried(
             records.apply(space, "retry", taking, *writes)
         else:
             draft = journal.draft("tool_results_committed")
-            draft.events.append(RunStarted(id=space.ids(), agent=env.agent.name, backend=name, server=server))
+            draft.events.append(
+                RunStarted(id=space.ids(), agent=env.agent.name, backend=name, server=server, is_retry=True)
+            )
             origin = "input" if record.parent_run is None else "tool"
             draft.meta = RunMeta(agent_version=env.agent.version, backend=name, origin=origin)
             _rewrite(journal, draft)

@@ -25,6 +25,7 @@ from perdure.errors import Forgotten, Unavailable
 from perdure.history.space import Space
 from perdure.ledger.decisions import took_in
 from perdure.ledger.snapshot import CallAtPosition, outcome_of
+from perdure.ledger.tickets import as_of_now
 from perdure.memory import OwnerMemory, relevant
 from perdure.model.call import CallRecord
 from perdure.model.checkpoint import (
@@ -165,7 +166,7 @@ def pending(space: Space, seen: Window, commit: Digest | None, timeline: str) ->
             ticket=ticket.id,
             call=ticket.call,
             tool=ticket.tool,
-            message=shortened(ticket.message, MESSAGE_MAX),
+            message=shortened(as_of_now(space, ticket).message, MESSAGE_MAX),
             args=args[ticket.args],
         )
         for ticket in waiting

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import msgspec
+
 from perdure.cli.commands.approvals.show import diff_of
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.input.json_input import GivenValue, parsed
@@ -34,6 +36,8 @@ __all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edite
 
 class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
     """A decision, and the call that it moved."""
+
+    repeats: str | None = None  # what is known of the earlier call that this one repeats, or may
 
     @classmethod
     def make(
@@ -58,7 +62,8 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
                     named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
                 )
                 again = asked.ticket is not None and asked.ticket == ticket
-                return cls.of(found, ticket, again=again)
+                repeats = ticket.message if ticket.action == "repeat" else None
+                return msgspec.structs.replace(cls.of(found, ticket, again=again), repeats=repeats)
 
     @property
     def summary(self) -> str:
@@ -73,6 +78,9 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
         moved = () if is_plain else (", which is ", state(call.state))
         screen.sentence(f"{self.summary}{again}: ", (call.tool, "tool"), *moved, ", ", (call.id, "name"))
         self.show_change(screen)
+        if self.repeats and call.state == "approved":
+            screen.wrap(("! It is a repeat: ", "warn"), f"{self.repeats}.")
+            screen.suggest("Stop it before it starts: ", "runs", "cancel", self.thread, call.run or "RUN")
         if call.run and call.state in ("approved", "denied"):
             screen.suggest(
                 "A worker goes on, or: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME"

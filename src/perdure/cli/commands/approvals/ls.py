@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("timeline", "line", is_id=True, leaves=3),
     Column("asked", "when", leaves=2),
     Column("tool", "tool", gives_way=True),
+    Column("asks", "warn"),
     Column("effect", leaves=4),
     Column("arguments", gives_way=True),
     Column("until", "when", leaves=1),
@@ -51,6 +52,7 @@ class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
                     each.timeline if each.timeline != "main" else "",
                     ago(each.asked_at, at_now),
                     each.tool,
+                    "a repeat" if each.action == "repeat" else "",
                     each.effect,
                     on_one_line(each.arguments),
                     "held"

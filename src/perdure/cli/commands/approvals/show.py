@@ -38,7 +38,7 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print who asks for what, and what can be decided."""
-        screen.wrap((self._settled_since or self.ticket.message or self._question, "title"))
+        screen.wrap((self.ticket.message or self._question, "title"))
         screen.gap()
         show_json(screen, self.arguments)
         screen.gap()
@@ -60,21 +60,6 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
         return {"approve": "may this call go on?", "repeat": "may this call be repeated?"}.get(
             self.ticket.action, self.ticket.action
         )
-
-    @property
-    def _settled_since(self) -> str:
-        """Return the outcome of an earlier call that was unknown when this was asked; empty: it still is."""
-        earlier = self.repeats  # if there is one, the parameters are an object
-        if (
-            earlier is None
-            or self.ticket.parameters.get("case") != "unclear"
-            or earlier.state not in ("resolved", "succeeded")
-        ):
-            return ""
-        what = "was not done" if earlier.outcome == "not_done" else "was done"
-        source = "as a person said since" if earlier.state == "resolved" else "as was found out since"
-        why = f": {earlier.why}" if earlier.why and earlier.state == "resolved" else ""
-        return f"the same call to {earlier.tool}, '{earlier.id}', {what}, {source}{why}"
 
     def _facts(self) -> list[tuple[str, Part]]:
         ticket, call = self.ticket, self.call
@@ -173,7 +158,7 @@ def _only_one(store: Store, thread: str, timeline: str | None) -> str:
 def _earlier(call: CallRecordShape) -> list[tuple[str, Part]]:
     found: list[tuple[str, Part]] = [
         ("call", call.id),
-        ("state", state(call.state)),
+        ("state", state(call.state, call.outcome)),
         ("last", moment(call.at)),
         ("on", f"timeline {call.timeline}"),
         ("run", call.run or ""),

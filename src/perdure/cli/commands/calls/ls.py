@@ -59,7 +59,7 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
                     "" if self.thread else each.thread,
                     each.tool,
                     on_one_line(each.arguments),
-                    state(each.state),
+                    state(each.state, each.outcome),
                     ago(each.at, at_now),
                     each.id,
                 )

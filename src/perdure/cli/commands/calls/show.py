@@ -63,9 +63,8 @@ def facts_of(call: CallRecordShape) -> list[tuple[str, Any]]:
     where = f"{call.thread}, timeline {call.timeline}"
     found: list[tuple[str, Any]] = [
         ("tool", (call.tool, "tool")),
-        ("state", state(call.state)),
+        ("state", state(call.state, call.outcome)),
         ("why", call.why or ""),
-        ("resolved", call.outcome or ""),
         ("effect", f"{call.effect}{again}"),
         ("attempts", str(call.attempt)),
         ("thread", where),

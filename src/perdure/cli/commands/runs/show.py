@@ -66,7 +66,8 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
         if self.calls:
             screen.gap()
             rows = [
-                (each.tool, on_one_line(each.arguments), state(each.state), each.id) for each in self.calls
+                (each.tool, on_one_line(each.arguments), state(each.state, each.outcome), each.id)
+                for each in self.calls
             ]
             screen.table(_COLUMNS, rows)
         if self.children:

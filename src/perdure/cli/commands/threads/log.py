@@ -117,7 +117,7 @@ def _why_made(turn: TurnShape) -> str:
     """Return what is said of a turn beside its number; nothing of one that a run made, whose words follow."""
     if turn.reason == SWITCHED:
         return f"  to {turn.backend}"
-    words = turn.handed_off or ("" if turn.reason == _SAID else turn.reason)
+    words = turn.handed_off or ("" if turn.reason == _SAID or turn.kind == "resumed" else turn.reason)
     return f"  {words}" if words else ""
 
 
@@ -284,7 +284,7 @@ class TurnsAnswer(TurnPage, Answer, frozen=True, kw_only=True):
 
 def _row(turn: TurnShape, *, wide: bool) -> tuple[Cell, ...]:
     return (
-        str(turn.number) if turn.kind == "message" else "",
+        str(turn.number) if turn.kind in ("message", "resumed") else "",
         _input(turn),
         _answer(turn),
         (turn.backend or "") if wide else "",
@@ -311,6 +311,8 @@ def _reason(turn: TurnShape) -> str:
     """Return why a turn without words was made, with its kind unless its reason says it."""
     if turn.handed_off is not None:
         return f"hand-off: {turn.handed_off}"
+    if turn.kind == "resumed":
+        return turn.kind
     return turn.reason if turn.kind in ("message", turn.reason) else f"{turn.kind}: {turn.reason}"
 
 
