@@ -220,6 +220,28 @@ def test_the_awaited_hook_is_the_same(tmp_path: Path) -> None:
         assert PAID == [5]
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_equal_calls_of_one_answer_are_each_made_once(tmp_path: Path, is_awaited: bool) -> None:
+    """LangGraph makes them at once; going on from before them makes none again."""
+    asked = AIMessage(
+        "", id="m1", tool_calls=[*ask(5, "c1", "m1").tool_calls, *ask(5, "c2", "m1").tool_calls]
+    )
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, asked)
+
+        def give(what: Any, where: Any) -> None:
+            if is_awaited:
+                asyncio.run(app.ainvoke(what, where, durability="sync"))
+            else:
+                app.invoke(what, where, durability="sync")
+
+        give({"messages": [HumanMessage("pay twice")]}, config())
+        give(None, next(each.config for each in app.get_state_history(config()) if each.next == ("tools",)))
+
+        assert PAID == [5, 5]
+        assert answers(app) == [("success", "paid 5")] * 2
+
+
 def test_an_error_is_told_and_the_same_call_under_a_new_id_is_stopped(tmp_path: Path) -> None:
     """Nobody knows whether the payment was made."""
     with perdure.open(tmp_path / "agents.db") as store:
