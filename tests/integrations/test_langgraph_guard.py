@@ -17,10 +17,11 @@ pytest.importorskip("langchain.agents")
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import InjectedToolCallId, tool
+from langchain_core.tools import BaseTool, InjectedToolCallId, tool
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel, Field, field_validator
 
 import perdure
 from perdure.errors import Invalid
@@ -219,6 +220,28 @@ def test_the_awaited_hook_is_the_same(tmp_path: Path) -> None:
         assert PAID == [5]
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_equal_calls_of_one_answer_are_each_made_once(tmp_path: Path, is_awaited: bool) -> None:
+    """LangGraph makes them at once; going on from before them makes none again."""
+    asked = AIMessage(
+        "", id="m1", tool_calls=[*ask(5, "c1", "m1").tool_calls, *ask(5, "c2", "m1").tool_calls]
+    )
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, asked)
+
+        def give(what: Any, where: Any) -> None:
+            if is_awaited:
+                asyncio.run(app.ainvoke(what, where, durability="sync"))
+            else:
+                app.invoke(what, where, durability="sync")
+
+        give({"messages": [HumanMessage("pay twice")]}, config())
+        give(None, next(each.config for each in app.get_state_history(config()) if each.next == ("tools",)))
+
+        assert PAID == [5, 5]
+        assert answers(app) == [("success", "paid 5")] * 2
+
+
 def test_an_error_is_told_and_the_same_call_under_a_new_id_is_stopped(tmp_path: Path) -> None:
     """Nobody knows whether the payment was made."""
     with perdure.open(tmp_path / "agents.db") as store:
@@ -243,6 +266,63 @@ def test_arguments_that_the_tool_refuses_are_no_call(tmp_path: Path) -> None:
 
         assert [status for status, _ in answers(app)] == ["error", "error"]
         assert store.thread("t").calls() == []
+
+
+class Amount(BaseModel):
+    """Arguments that the tool's own schema reads, and the schema that the model is shown refuses."""
+
+    euro: int = Field(alias="amount")
+
+    @field_validator("euro", mode="before")
+    @classmethod
+    def number_of(cls, given: Any) -> Any:
+        """Accept an amount with its currency."""
+        return str(given).partition(" ")[0]
+
+
+@tool(args_schema=Amount)
+def transfer(euro: int, state: Annotated[Any, InjectedState]) -> str:
+    """Transfer."""
+    PAID.append(euro)
+    return f"transferred {euro}"
+
+
+class Deposit(BaseTool):
+    """A tool without a schema: it is called with whatever it is given."""
+
+    name: str = "deposit"
+    description: str = "Deposit."
+
+    def _run(self, euro: int) -> str:
+        PAID.append(euro)
+        return f"deposited {euro}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "paid"),
+    [
+        ("transfer", {"amount": "5 EUR"}, 1),
+        ("transfer", {"amount": "much"}, 0),
+        ("deposit", {"euro": "five"}, 1),
+    ],
+)
+def test_a_tool_that_runs_is_in_the_ledger_whatever_its_schema(
+    tmp_path: Path, name: str, arguments: dict[str, Any], paid: int
+) -> None:
+    """The tool's own schema decides whether it runs, not the one that the model is shown; a refusal is no call."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": name, "args": arguments, "id": "c1"}])
+    with perdure.open(tmp_path / "agents.db") as store:
+        built: Any = StateGraph(MessagesState)
+        built.add_node(
+            "tools", ToolNode([transfer, Deposit()], wrap_tool_call=ToolGuard(store).wrap_tool_call)
+        )
+        built.add_edge(START, "tools")
+        for _ in range(2):
+            built.compile().invoke({"messages": [asked]}, config())
+
+        assert len(PAID) == paid
+        states = [call.state for thread in store.threads() for call in thread.calls()]
+        assert states == ["succeeded"] * paid
 
 
 def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path) -> None:

@@ -127,6 +127,26 @@ def test_the_same_call_again_is_answered_from_the_ledger(store: perdure.Store) -
     assert PAID == [5, 5]
 
 
+def test_equal_calls_of_one_answer_are_each_made_once(store: perdure.Store) -> None:
+    """The SDK makes them at once."""
+
+    @function_tool
+    async def pay(euro: int) -> str:
+        """Pay."""
+        await asyncio.sleep(0.05)
+        PAID.append(euro)
+        return f"paid {euro}"
+
+    session = Session(store.thread("t", agent="pays"))
+    both = [function_call("pay", {"euro": 5}, call_id=id) for id in ("c1", "c2")]
+    tools = ToolGuard(session, {"pay": "financial"}).wrap([pay])
+    agent = Agent(name="pays", model=ScriptedModel([both, [assistant_message("ok")]]), tools=tools)
+    asyncio.run(Runner.run(agent, "pay twice", session=session))
+
+    assert PAID == [5, 5]
+    assert states(store) == ["succeeded", "succeeded"]
+
+
 def test_an_error_is_unknown_and_told_and_the_same_call_under_a_new_id_is_stopped(
     store: perdure.Store,
 ) -> None:

@@ -6,7 +6,8 @@ framework asks for the call again, under the same id if it has stored the messag
 The guard returns the stored result of a finished call.  The outcome of a call that was under way is unknown: the guard
 does not make it again, and tells the model so in words.  A call that is known to have had no effect is made again.  A model that asks for
 the same thing under a new id, while the outcome of the first is unknown or on another branch, is stopped by the
-fingerprint of the call: tool and arguments.  A tool that another program runs is started by `begin`, and settled when that
+fingerprint of the call: tool and arguments.  Equal calls that a model asks for in one answer are several calls, and are made one
+after the other.  A tool that another program runs is started by `begin`, and settled when that
 program reports its outcome.
 
 The guard executes nothing that is stored.  A result is a text or JSON, and what becomes of it is the framework's decision.
@@ -29,12 +30,14 @@ import msgspec
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, PerdureError
 from perdure.integrations import foreign_ids
+from perdure.integrations.equal_calls import EqualCalls
 from perdure.ledger.json_schema import with_defaults
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
 from perdure.runtime import event_loop
 from perdure.runtime.calls import direct_call
 from perdure.runtime.calls.direct_call import CallResult
+from perdure.runtime.calls.round import fingerprint_for
 from perdure.runtime.tools.call import Call
 from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import RepeatGuard, Tool
@@ -103,6 +106,7 @@ class CallGuard:
             for name, each in given.items()
         }
         self._repeat_guard: RepeatGuard = repeat_guard
+        self._equal_calls = EqualCalls()
 
     def reach(self, call: GuardedCall) -> Reach:
         """Return how far a call reaches: as declared here, as an MCP server says, else an external write."""
@@ -133,7 +137,8 @@ class CallGuard:
         tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
         for id in call.ledger_ids:
             try:
-                result = thread.call(tool, arguments, id=id)
+                with self._equal_calls.turn(_key(thread.id, tool, arguments)):
+                    result = thread.call(tool, arguments, id=id)
             except (Busy, Conflict) as error:
                 return attempt.refused(error)
             if not attempt.is_to_repeat(result):
@@ -155,7 +160,8 @@ class CallGuard:
         tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
         for id in call.ledger_ids:
             try:
-                result = await thread.call(tool, arguments, id=id)
+                async with self._equal_calls.aturn(_key(thread.id, tool, arguments)):
+                    result = await thread.call(tool, arguments, id=id)
             except (Busy, Conflict) as error:
                 return attempt.refused(error)
             if not attempt.is_to_repeat(result):
@@ -300,6 +306,11 @@ class _Attempt(Generic[_T]):
             text = "This call waits for the decision of a person; it was not made."
         value = None if self.ran or result.state != "succeeded" else stored()
         return GuardOutcome(state=result.state, text=text, value=self._value, ran=self.ran, stored=value)
+
+
+def _key(thread: str, tool: Tool, arguments: dict[str, Json]) -> str:
+    """Return a key that equal calls of a thread share."""
+    return f"{thread}/{fingerprint_for(tool, tool.take(arguments))}"
 
 
 def _settle_cut_off(thread: Thread, tool: Tool, denied: CallResult) -> str:

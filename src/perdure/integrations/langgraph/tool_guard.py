@@ -24,6 +24,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
+from pydantic import ValidationError
 
 from perdure import aio
 from perdure.errors import Invalid, NotDone
@@ -253,17 +254,25 @@ def _asked_by(state: Any, call: str | None) -> str:
 
 
 def _is_refused(request: ToolCallRequest) -> bool:
-    """True if the tool will not be called, because there is none or its schema refuses the arguments: LangGraph says so."""
+    """True if the tool will not be called, because there is none or its schema refuses the arguments: LangGraph says so.
+
+    The schema is the one that the tool itself validates with.  The schema that the model is shown lacks its validators and
+    aliases, so it also refuses arguments with which the tool runs.
+    """
     if request.tool is None:
         return True
-    schema: Any = request.tool.tool_call_schema
-    validate = getattr(schema, "model_validate", None)
+    validate = getattr(request.tool.args_schema, "model_validate", None)
     if validate is None:
         return False
     try:
-        validate(request.tool_call["args"])
-    except ValueError:
-        return True
+        validate(dict(request.tool_call["args"]))
+    except ValidationError as error:
+        shown: Any = request.tool.tool_call_schema
+        injected = cast("Any", request.tool.args_schema).model_fields.keys() - shown.model_fields.keys()
+        # LangGraph adds what is injected.  What a model as a whole refuses may depend on it, so the ledger has that call.
+        return any(each["loc"] and each["loc"][0] not in injected for each in error.errors())
+    except Exception:  # noqa: BLE001  # a validator of the program raises anything, and does so again where it counts
+        return False
     return False
 
 

@@ -14,13 +14,11 @@ error leaves the outcome unknown.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, cast
-from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter
 from pydantic_ai import ToolReturn
@@ -78,7 +76,6 @@ class ToolGuard(AbstractCapability[Any]):
         self._threads = FrameworkThreads(self._door.store, None, framework=FRAMEWORK)
         self._conversations = Conversations(self._door.store)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
-        self._turns: WeakValueDictionary[tuple[int, str, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def wrap_tool_execute(
         self,
@@ -100,17 +97,8 @@ class ToolGuard(AbstractCapability[Any]):
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, ctx)))
         guarded = _guarded(ctx, call, tool_def, arguments)
-        key = (
-            id(asyncio.get_running_loop()),
-            thread.id,
-            call.tool_name,
-            json.dumps(arguments, sort_keys=True),
-        )
-        # Of equal calls that the model asks for at once, the second one waits: while the first is under way it is unknown.
-        turn = self._turns.setdefault(key, asyncio.Lock())
         try:
-            async with turn:
-                outcome = await self._guard.acall(thread, guarded, run, store=_stored, describe=_described)
+            outcome = await self._guard.acall(thread, guarded, run, store=_stored, describe=_described)
         except NotDone as error:
             if isinstance(error.__cause__, _NOT_DONE):
                 raise error.__cause__ from None
