@@ -200,6 +200,53 @@ export const scenarios = {
     });
   },
 
+  // A commit between the reading of a thread and the beginning of its stream is in no event, and is shown all the same.
+  async joining({ open }) {
+    await withPage(open, async ({ page, address, go }) => {
+      const put = (value) => page.evaluate(async (body) => (await fetch(`${window.root}v1/threads/joining/state/list.json`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).text(), JSON.stringify(value));
+      const begin = (id) => page.evaluate(async (body) => (await fetch(`${window.root}v1/threads`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body })).text(), JSON.stringify({ id, agent: 'writer' }));
+      const edit = (tab, number) => tab.getByText('an edit by the program').nth(number - 1);
+      await begin('joining');
+      await put(['tea']);
+      let release = () => {};
+      const released = new Promise((resolve) => (release = resolve));
+      await page.route(/\/v1\/threads\/joining\/events/, async (route) => {
+        await released;
+        await route.continue();
+      });
+      await go('/threads/joining');
+      await edit(page, 1).waitFor();
+      await put(['tea', 'milk']);
+      release();
+      await edit(page, 2).waitFor();
+      // A tab that is opened in the background follows the thread from the moment when it is looked at.
+      const tab = await page.context().newPage();
+      await tab.addInitScript((path) => {
+        window.root = path;
+        let hidden = true;
+        Object.defineProperty(document, 'hidden', { get: () => hidden });
+        window.show = () => { hidden = false; document.dispatchEvent(new Event('visibilitychange')); };
+      }, new URL(address('/')).pathname);
+      await tab.goto(address('/threads/joining'));
+      await edit(tab, 2).waitFor();
+      await put(['tea', 'milk', 'rice']);
+      await tab.evaluate(() => window.show());
+      await edit(tab, 3).waitFor();
+      // Commits that follow each other without a pause are shown while they come.
+      const busy = tab.evaluate(async () => {
+        const until = Date.now() + 20_000;
+        for (let number = 0; Date.now() < until && !window.isShown; number++) {
+          await fetch(`${window.root}v1/threads/joining/state/count.json`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: String(number) });
+        }
+        return window.isShown;
+      });
+      await edit(tab, 4).waitFor();
+      await tab.evaluate(() => (window.isShown = true));
+      assert.equal(await busy, true, 'shown before the commits end');
+      await tab.close();
+    });
+  },
+
   // The server is away: what failed is read again when it is back.  It forgets the browser: that can sign in again.
   async away({ open }) {
     await withPage(open, async ({ page, faults }) => {
@@ -481,6 +528,7 @@ export const scenarios = {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/threads/undone');
       await row(page, 2).waitFor();
+      await page.getByRole('button', { name: 'Undo' }).waitFor(); // what is not read yet is not undone
       await page.keyboard.press('u');
       await row(page, 2).waitFor({ state: 'detached' });
       await page.keyboard.press('r');

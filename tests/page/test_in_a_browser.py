@@ -46,6 +46,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "list",
                 "find",
                 "lost_and_found",
+                "joining",
                 "away",
                 "blame",
                 "readme",
