@@ -131,7 +131,7 @@ export const scenarios = {
       const card = page.getByRole('article', { name: 'Approval of book' });
       await card.getByText('910').first().waitFor();
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
-      await card.getByText('approve by local').waitFor();
+      await card.getByText('Approved by local').waitFor();
     });
   },
 
@@ -352,21 +352,61 @@ export const scenarios = {
       await page.keyboard.press('e');
       const field = card.getByLabel('New arguments');
       const asked = await field.inputValue();
+      const withThese = card.getByRole('button', { name: 'Approve with these arguments' });
+      assert.equal(await withThese.isDisabled(), true, 'the same arguments are no edit');
+      await field.fill('{"price": 640, "flight": "TP Porto"}');
+      assert.equal(await withThese.isDisabled(), true, 'nor are they in another order');
       await field.fill(asked.replace('640', '640, "seat": "12A"')); // only the comma is new on the line before it
       assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /^[^-+]*"price": 640,\s*\+\s*"seat": "12A"[^-+]*$/);
       await field.fill(asked.replace('640', '600'));
       assert.match(await card.getByRole('region', { name: 'What you change' }).textContent(), /-\s*"price": 640\s*\+\s*"price": 600/);
       await card.getByLabel('Reason').fill('agreed on the phone');
       await picture('approve');
-      await card.getByRole('button', { name: 'Approve with these arguments' }).click();
-      await card.getByText('edit by local: agreed on the phone.').waitFor();
+      await withThese.click();
+      await card.getByText('Approved with other arguments by local: agreed on the phone.').waitFor();
       await page.getByRole('button', { name: /trip-43/ }).waitFor({ state: 'detached' });
       await settled();
-      assert.equal(await card.getByText('edit by local: agreed on the phone.').isVisible(), true, 'the words about the decision stay');
+      assert.equal(await card.getByText('Approved with other arguments by local: agreed on the phone.').isVisible(), true, 'the words about the decision stay');
       await card.getByText('The run goes on').waitFor();
       await card.getByRole('link', { name: 'Open the thread' }).click();
       await row(page, 2).getByText('Done. Anything else?').waitFor();
       assert.deepEqual(await state(page, 'trip-43', 'main', '/bookings.json'), [{ flight: 'TP Porto', price: 600 }]);
+    });
+  },
+
+  // A call of unknown outcome, asked for again: once a person said that it was done, approving asks once more.
+  async repeat({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/approvals');
+      await page.getByRole('button', { name: /rent/ }).getByText('possible repeat').waitFor();
+      assert.equal(await page.getByRole('button', { name: /trip-44/ }).getByText('repeat').count(), 0, 'an ordinary question is not marked');
+      await page.getByRole('button', { name: /rent/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of pay' });
+      const earlier = card.getByRole('article', { name: 'Call of pay' });
+      const approve = card.getByRole('button', { name: /^Approve/ });
+      await card.getByText('this may have been done already').waitFor();
+      assert.match(await approve.getAttribute('class'), /primary/);
+      await picture('repeat-unknown');
+      await earlier.getByLabel('Reason').fill('it is on the statement');
+      await earlier.getByRole('button', { name: 'It was done', exact: true }).click();
+      await earlier.getByText('resolved: done').waitFor();
+      await card.getByText(/This was done already, as local said/).waitFor();
+      assert.doesNotMatch(await approve.getAttribute('class'), /primary/);
+      await page.reload();
+      await card.getByText(/This was done already, as local said/).waitFor();
+      const asked = [];
+      page.on('request', (request) => request.url().endsWith('/decide') && asked.push(request.url()));
+      await approve.click();
+      const again = card.getByRole('alertdialog', { name: 'Do it a second time?' });
+      await again.getByText(/pay \{"amount":900,"to":"Dora"\}|pay \{"to":"Dora","amount":900\}/).waitFor();
+      await again.getByText(/was done, as local said .*: it is on the statement/).waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Back', 'Enter does not approve');
+      await picture('repeat-done');
+      await page.keyboard.press('Enter');
+      await again.waitFor({ state: 'detached' });
+      assert.deepEqual(asked, []);
+      await card.getByRole('button', { name: 'Deny' }).click();
+      await card.getByText('Denied by local').waitFor();
     });
   },
 
@@ -384,7 +424,7 @@ export const scenarios = {
       }, call);
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
       await card.getByText('local was faster.').waitFor();
-      await card.getByText('The decision is “deny”').waitFor();
+      await card.getByText('Denied: too dear. Your decision was not written.').waitFor();
       await picture('faster');
     });
   },

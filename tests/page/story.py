@@ -59,6 +59,25 @@ def book(flight: str, price: int, call: Call) -> str:
     return f"booked {flight} for {price} EUR"
 
 
+@perdure.tool(effect="financial")
+def pay(to: str, amount: int) -> str:
+    """Pay a person; the bank does not answer the first payment of the story."""
+    paid = _DIRECTORY / "paid"
+    if not paid.exists():
+        paid.touch()
+        raise TimeoutError("no answer from the bank")
+    return f"paid {to} {amount} EUR"
+
+
+@perdure.tool(effect="local_write")
+def add(item: str, price: int, call: Call) -> str:
+    """Put an item into the cart; a voucher is counted wrongly."""
+    cart = call.get("/cart.json", default={"items": {}, "total": 0})
+    total = cart["total"] - 100 if item == "voucher" else cart["total"] + price
+    call.put("/cart.json", {"items": cart["items"] | {item: price}, "total": total})
+    return f"added {item}"
+
+
 class Traveller:
     """A model that plans trips by simple rules, and answers the rest in words."""
 
@@ -110,6 +129,10 @@ def _call(words: str) -> ToolCall | None:
         return ToolCall("plan", "plan", json.dumps({"destination": place, "budget": numbers[0]}))
     if words.startswith("Book") and numbers:
         return ToolCall("book", "book", json.dumps({"flight": f"TP {place}", "price": numbers[0]}))
+    if words.startswith("Pay") and numbers:
+        return ToolCall("pay", "pay", json.dumps({"to": place, "amount": numbers[0]}))
+    if words.startswith("Add") and numbers:
+        return ToolCall("add", "add", json.dumps({"item": words.split()[1], "price": numbers[0]}))
     return None
 
 
@@ -125,7 +148,7 @@ async def _until_told() -> None:
 planner = Agent(
     "planner",
     backend=Traveller(),
-    tools=[plan, book],
+    tools=[plan, book, pay, add],
     instructions="You plan trips, and book what was agreed.",
 )
 
@@ -143,6 +166,12 @@ def _tell(store: Store) -> None:
         waiting = store.thread(name, agent=planner, owner="ben")
         waiting.run("I want to see the sea.", id=f"{name}-1")
         waiting.run(f"Book the flight to Porto for {price} euros.", id=f"{name}-2")
+    paying = store.thread("rent", agent=planner, owner="cleo")
+    for number in range(2):
+        paying.run("Pay the rent to Dora, 900 euros.", id=f"rent-{number}")
+    cart = store.thread("cart", agent=planner, owner="cleo")
+    for number, item in enumerate(("tea", "rice", "voucher", "milk", "salt"), start=1):
+        cart.run(f"Add {item} for {number} euros.", id=f"cart-{number}")
     store.thread("notes", agent="writer").put("/list.json", ["milk"])
     store.thread("notes-live", agent=planner)
     undone = store.thread("undone", agent=planner)

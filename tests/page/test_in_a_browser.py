@@ -54,6 +54,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "compare",
                 "mark",
                 "approve",
+                "repeat",
                 "faster",
                 "switch",
                 "live",

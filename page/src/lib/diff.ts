@@ -55,6 +55,14 @@ function middle(a: Printed[], b: Printed[]): Line[] {
   return [...found, ...removed.slice(i), ...added.slice(j)];
 }
 
+/** Whether two values are the same JSON; the order of keys does not count. */
+export function isSame(a: Json | undefined, b: Json | undefined): boolean {
+  if (a === null || b === null || typeof a !== 'object' || typeof b !== 'object') return a === b;
+  if (Array.isArray(a) || Array.isArray(b)) return Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((each, at) => isSame(each, b[at]));
+  const names = Object.keys(a);
+  return names.length === Object.keys(b).length && names.every((name) => name in b && isSame(a[name], b[name]));
+}
+
 /** The lines that changed, each with a few around it; null stands for lines that are left out. */
 export function hunks(all: Line[], around = 3): (Line | null)[] {
   const near = new Array<boolean>(all.length).fill(false);

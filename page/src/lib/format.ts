@@ -1,5 +1,5 @@
 // How values look to people.
-import type { Cost, Json, Turn, Value } from './shapes';
+import type { Call, Cost, Json, Ticket, Turn, Value } from './shapes';
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
@@ -58,8 +58,26 @@ export const comparable = (value: Value | null): Json | undefined =>
 /** What people call the state of a run or a call. */
 export const inWords = (name: string): string => name.replaceAll('_', ' ');
 
+/** The state of a call; one that a person has settled says how. */
+export const callState = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): string => (state === 'resolved' && outcome ? `resolved: ${outcome}` : state);
+
+/** Whether it is known that a call was done. */
+export const wasDone = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): boolean => state === 'succeeded' || (state === 'resolved' && outcome === 'done');
+
+const REPEATS: Record<string, string> = { unclear: 'possible repeat', elsewhere: 'repeat: was done', backend: 'repeat: was done', denied: 'repeat: was denied' };
+
+/** How a question of the repeat guard is marked in a list; null: the tool itself asks. */
+export function repeatMark({ action, parameters }: Pick<Ticket, 'action' | 'parameters'>): string | null {
+  if (action !== 'repeat') return null;
+  const found = parameters !== null && typeof parameters === 'object' && !Array.isArray(parameters) ? parameters['case'] : null;
+  return REPEATS[String(found)] ?? 'possible repeat';
+}
+
+const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired' };
+export const verdictWords = (verdict: string): string => VERDICTS[verdict] ?? inWords(verdict);
+
 const TONES: Record<string, string> = {
-  succeeded: 'good', resolved: 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',
+  succeeded: 'good', 'resolved: done': 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',
   failed: 'bad', denied: 'bad', error: 'bad', removed: 'bad', deny: 'bad', refused: 'bad',
   unknown: 'warn', needs_human: 'warn', awaiting_approval: 'warn', waiting: 'warn', interrupted: 'warn', converted: 'warn', stopped: 'warn', changed: 'warn', written: 'warn', expired: 'warn',
   running: 'live', started: 'live', created: 'live',
