@@ -45,7 +45,7 @@ __all__ = [
 _FILE_BYTES = 256 * 1024  # a file that is larger is replaced after a message
 _BYTES_MAX = 4 * 1024 * 1024
 _READ_MAX = 64 * 1024
-_LOOK_SECONDS = 0.02  # between two commits that look whether a process asks
+_LOOK_SECONDS = 0.02  # between two commits of a process that look whether another one asks
 _TEXT_MAX = 1024 * 1024  # characters of one message that are sent on a channel
 _ASKED_SECONDS = 20.0  # how long one request for a run's text is good for
 _RENEW_SECONDS = 2.0
@@ -180,14 +180,13 @@ def _is_private(directory: str) -> bool:
 class _SpoolWriter:
     """Writes what one run says, from the moment on at which another process asks for it."""
 
-    def __init__(self, directory: str, place: RunPlace) -> None:
+    def __init__(self, carrier: SpoolCarrier, directory: str, place: RunPlace) -> None:
         """Write nothing yet."""
-        self._directory, self._place = directory, place
+        self._carrier, self._directory, self._place = carrier, directory, place
         self._path: Path | None = None  # None: it was not needed yet
         self._file: int | None = None
         self._message: str | None = None  # whose words were written last
         self._size = 0
-        self._look_from = 0.0  # when a commit may look again whether a process asks, on the monotonic clock
 
     def tell(self, item: Live, *, at: Digest | None, spoken: Callable[[], PartialMessage]) -> None:
         """Write an item; a file that is begun now has what was `spoken` before it, after the commit `at`."""
@@ -209,11 +208,11 @@ class _SpoolWriter:
     ) -> None:
         """Write the notice of a commit; `is_spoken`: it holds the message that was being written."""
         if self._file is None:
-            # A follower finds commits in the store too, so between them the directory is not looked for at once.
+            # A follower finds commits in the store too, so for a commit the directory is looked for now and then.
             now = time.monotonic()
-            if now < self._look_from:
+            if now < self._carrier.look_from:
                 return
-            self._look_from = now + _LOOK_SECONDS
+            self._carrier.look_from = now + _LOOK_SECONDS
         if not self._is_open(commit, spoken):
             return
         self._write(["commit", commit, is_spoken])
@@ -328,10 +327,11 @@ class SpoolCarrier:
     def __init__(self, directory: Path) -> None:
         """Make nothing yet."""
         self._directory, self._name = directory, str(directory)
+        self.look_from = 0.0  # when a commit may look again whether a process asks, on the monotonic clock
 
     def writer(self, place: RunPlace, asked: Callable[[bool], None]) -> LiveWriter:
         """Return the writer of a run, which looks by itself whether the directory is there."""
-        return _SpoolWriter(self._name, place)
+        return _SpoolWriter(self, self._name, place)
 
     def ask(self, place: RunPlace) -> None:
         """Make the directory."""

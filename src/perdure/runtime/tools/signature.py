@@ -429,7 +429,10 @@ def read(tool: str, raw: str) -> dict[str, Json]:
         return {}
     decoder = _decoder if "\\u" in raw else _unescaped_decoder
     try:
-        found = cast("Json", decoder.decode(well_formed(raw).strip()))
+        text = well_formed(raw).strip()
+        found, end = cast("tuple[Json, int]", decoder.raw_decode(text))
+        if end != len(text):
+            raise json.JSONDecodeError("Extra data", text, end)
     except Invalid as error:
         raise refusal(tool, error.message) from None
     except RecursionError:
