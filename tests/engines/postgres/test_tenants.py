@@ -170,6 +170,7 @@ class Guesses:
             "objects": lambda: _call("objects", space(), [digest() for _ in range(draw.randrange(1, 3))]),
             "missing": lambda: _call("missing", space(), [digest(), digest()]),
             "steps": lambda: _call("steps", space(), digest(), skip=max(number(), 0), limit=9, bodies=True),
+            "events": lambda: _call("events", space(), digest(), limit=9, bodies=True),
             "turn": lambda: _call("turn", space(), digest(), number()),
             "labelled": lambda: _call("labelled", space(), name()),
             "commits": lambda: _call("commits", space(), self.prefix(), limit=99),

@@ -329,3 +329,13 @@ def test_a_changed_body_is_not_found_by_its_name(line: list[list[object]], place
     assert before is not None
     assert after is not None
     assert set(after[line.index(row)].bodies) != set(before[line.index(row)].bodies)
+
+
+@given(lines(is_packed=True))
+def test_a_text_that_is_too_deep_has_no_events(line: list[list[object]]) -> None:
+    """What cannot be decoded at all is left to `line_of`, which names the damage."""
+    line[0][13] = b'{"patch":' + b"[" * 5_000 + b"]" * 5_000 + b',"reason":"x"}'
+
+    assert events_of(columns_of_events(line), len(line) - 1) is None
+    with pytest.raises(Corrupt):
+        line_of(line, len(line) - 1)

@@ -30,7 +30,20 @@ STEPS_MAX = 250  # commits that may be decoded, whatever the length of the threa
 PROBES_MAX = 80  # more calls where something is found by halving
 
 READS = frozenset(
-    {"cell", "cells", "entries", "steps", "objects", "holds", "moves", "labelled", "turn", "hold", "recorded"}
+    {
+        "cell",
+        "cells",
+        "entries",
+        "steps",
+        "events",
+        "objects",
+        "holds",
+        "moves",
+        "labelled",
+        "turn",
+        "hold",
+        "recorded",
+    }
 )
 
 
@@ -49,7 +62,7 @@ class Meter(Wire):
         def counted(*args: Any, **options: Any) -> Any:
             found = read(*args, **options)
             self.calls += 1
-            self.steps_read += len(found) if name == "steps" else isinstance(found, Step)
+            self.steps_read += len(found) if name in ("steps", "events") else isinstance(found, Step)
             return found
 
         return counted

@@ -30,7 +30,20 @@ SLACK = 1.25  # what is found by halving costs a step more
 FIRST = "the first"
 
 READS = frozenset(
-    {"cell", "cells", "listed", "entries", "steps", "objects", "holds", "moves", "labelled", "turn", "hold"}
+    {
+        "cell",
+        "cells",
+        "listed",
+        "entries",
+        "steps",
+        "events",
+        "objects",
+        "holds",
+        "moves",
+        "labelled",
+        "turn",
+        "hold",
+    }
 )
 
 

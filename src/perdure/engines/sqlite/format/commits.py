@@ -15,10 +15,10 @@ only hashed.  Whatever is put together in a wrong way does not have its digest, 
 from __future__ import annotations
 
 from binascii import hexlify
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice, pairwise
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -66,7 +66,7 @@ TEXT_COLUMNS = "CAST(l.changeset AS BLOB), l.digests", "CAST(l.spans AS BLOB)", 
 EVENT_COLUMNS = "l.id, l.prev, l.digest, l.depth, l.at, l.root, l.fields"
 
 _ROW_COLUMNS = 17  # all of these
-_WINDOW = 200  # rows: what they hold fits into the processor's cache
+_WINDOW = 128  # rows: what they hold fits into the processor's cache
 _WINDOW_MIN = 3  # rows: fewer are read sooner one by one
 _NO_BODIES: dict[Digest, bytes] = {}
 _BODIES, _CHANGESETS, _COMMITS = PREFIXES[Kind.BODY], PREFIXES[Kind.CHANGESET], PREFIXES[Kind.COMMIT]
@@ -74,10 +74,9 @@ _decode_fields = msgspec.msgpack.Decoder(StoredCommit).decode
 _decode_spans = msgspec.json.Decoder(tuple[tuple[int, int, int, int, int], ...]).decode
 
 # What an edit of a column can lead to where it is not looked for.
-_UNUSUAL = (LookupError, ValueError, TypeError, AttributeError, PerdureError)
-_C = TypeVar("_C", Changeset, ChangesetEvents)
+_UNUSUAL = (LookupError, ValueError, TypeError, AttributeError, RecursionError, PerdureError)
 _Hashed: TypeAlias = tuple[Digest, Commit, Changeset]
-_Parts: TypeAlias = tuple[StoredCommit, Digest | None, Digest, int, int, _C, Digest]
+_Parts: TypeAlias = tuple[StoredCommit, Digest | None, Digest, int, int, ChangesetEvents, Digest]
 
 
 # ---- one row
@@ -225,20 +224,21 @@ def _read_each(rows: Sequence[Sequence[Any]], parents: Sequence[bytes | None]) -
 
 def _read_window(rows: Sequence[Sequence[Any]], parents: Sequence[bytes | None]) -> list[_Hashed] | None:
     """Return what `_read_each` yields; None if a commit is stored in another way than most, or damaged."""
-    _, _, _, depths, _, _, _, _, ats, digests, roots, _, fields, *texts, _, _ = zip(*rows, strict=True)
+    _, _, _, depths, _, _, _, _, ats, digests, roots, _, fields, texts, cut, _, _ = zip(*rows, strict=True)
     try:
-        names, above = (
-            _hexed(digests),
-            [None if parent is None else Digest(parent.hex()) for parent in parents],
-        )
-        parts = _checked(names, above, (depths, ats, roots, fields, *texts), _decode_changesets)
+        bodies = _texts_of(texts, cut)
+        changesets = [decode_changeset(body) for body in bodies]
+        named = _digests_of(_CHANGESETS, bodies)
+        known = {each: _decode_fields(each) for each in set(fields)}
+        stored = [known[each] for each in fields]
+        above = [None if parent is None else Digest(parent.hex()) for parent in parents]
+        commits = [*map(commit_from, stored, above, _hexed(roots), depths, ats, changesets, named)]
+        names = _hexed(digests)
+        if _digests_of(_COMMITS, [encode_commit(commit) for commit in commits]) != names:
+            return None
     except _UNUSUAL:
         return None
-    return [(name, commit_from(*part), part[5]) for name, part in zip(names, parts, strict=True)]
-
-
-def _decode_changesets(bodies: Sequence[bytes]) -> Sequence[Changeset]:
-    return [decode_changeset(body) for body in bodies]
+    return list(zip(names, commits, changesets, strict=True))
 
 
 # ---- the events of a line
@@ -270,9 +270,7 @@ def _events_in(window: Sequence[Sequence[Any]], size: int) -> list[CommitEvents]
     if prevs[: len(ids) - 1] != ids[1:] or (len(ids) <= size and prevs[-1] is not None):
         raise LookupError("a row of the line is missing")
     names = _hexed(digests)
-    parts = _checked(
-        names[:size], [*names[1:], None][:size], [column[:size] for column in columns], decode_events
-    )
+    parts = _checked(names[:size], [*names[1:], None][:size], [column[:size] for column in columns])
     named = _digests_of(_BODIES, [said or b"" for said in words[:size]])
     return [
         CommitEvents(
@@ -293,40 +291,19 @@ def _events_in(window: Sequence[Sequence[Any]], size: int) -> list[CommitEvents]
     ]
 
 
-# ---- commits of a window
-
-
 def _checked(
-    names: Sequence[Digest | None],
-    parents: Sequence[Digest | None],
-    columns: Sequence[Sequence[Any]],
-    decode: Callable[[Sequence[bytes]], Sequence[_C]],
-) -> list[_Parts[_C]]:
+    names: Sequence[Digest], parents: Sequence[Digest | None], columns: Sequence[Sequence[Any]]
+) -> list[_Parts]:
     """Return of each commit what `commit_from` takes; raises one of `_UNUSUAL` if one does not have its digest."""
     depths, ats, roots, fields, texts, cut = columns
     bodies = _texts_of(texts, cut)
     known = {each: _decode_fields(each) for each in set(fields)}
     plain = {each: _plain_thread(known[each]) for each in known}
     stored, named = [known[each] for each in fields], _digests_of(_CHANGESETS, bodies)
-    parts = list(zip(stored, parents, _hexed(roots), depths, ats, decode(bodies), named, strict=True))
+    parts = list(zip(stored, parents, _hexed(roots), depths, ats, decode_events(bodies), named, strict=True))
     if _digests_of(_COMMITS, _commit_texts(parts, [plain[each] for each in fields])) != names:
         raise ValueError("a commit does not match its digest")
     return parts
-
-
-def _texts_of(texts: Sequence[bytes], digests: Sequence[bytes | None]) -> Sequence[bytes]:
-    """Return what `with_digests` returns for each.
-
-    All are split and joined at once: where one takes the digests of another, neither has the digest that it had.
-    """
-    parts = b"\n".join(texts).split(b'":""')
-    names = hexlify(b"".join(filter(None, digests)), b"|", 32).replace(b"|", b'"|":"')
-    cut = (b'":"%b"' % names).split(b"|")
-    if len(parts) != len(cut) + 1:
-        return [with_digests(text, digest) for text, digest in zip(texts, digests, strict=True)]
-    joined = parts + cut
-    joined[::2], joined[1::2] = parts, cut
-    return b"".join(joined).split(b"\n")
 
 
 def _plain_thread(stored: StoredCommit) -> str | None:
@@ -334,7 +311,7 @@ def _plain_thread(stored: StoredCommit) -> str | None:
     return _quoted(stored.thread) if stored == StoredCommit(stored.thread) else None
 
 
-def _commit_texts(parts: Sequence[_Parts[_C]], threads: Sequence[str | None]) -> list[bytes]:
+def _commit_texts(parts: Sequence[_Parts], threads: Sequence[str | None]) -> list[bytes]:
     """Return the canonical bytes of commits, of most without making one: those with a parent and a plain thread."""
     changesets = [each[5] for each in parts]
     reasons = {each: _quoted(each) for each in {changeset.reason for changeset in changesets}}
@@ -351,6 +328,24 @@ def _commit_texts(parts: Sequence[_Parts[_C]], threads: Sequence[str | None]) ->
         else encode_commit(commit_from(stored, parent, root, depth, at, changeset, named))
         for (stored, parent, root, depth, at, changeset, named), thread in zip(parts, threads, strict=True)
     ]
+
+
+# ---- many at once
+
+
+def _texts_of(texts: Sequence[bytes], digests: Sequence[bytes | None]) -> Sequence[bytes]:
+    """Return what `with_digests` returns for each.
+
+    All are split and joined at once: where one takes the digests of another, neither has the digest that it had.
+    """
+    parts = b"\n".join(texts).split(b'":""')
+    names = hexlify(b"".join(filter(None, digests)), b"|", 32).replace(b"|", b'"|":"')
+    cut = (b'":"%b"' % names).split(b"|")
+    if len(parts) != len(cut) + 1:
+        return [with_digests(text, digest) for text, digest in zip(texts, digests, strict=True)]
+    joined = parts + cut
+    joined[::2], joined[1::2] = parts, cut
+    return b"".join(joined).split(b"\n")
 
 
 def _digests_of(prefix: bytes, bodies: Sequence[bytes]) -> list[Digest]:
