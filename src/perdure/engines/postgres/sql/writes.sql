@@ -361,7 +361,7 @@ CREATE OR REPLACE PROCEDURE perdure.apply_together(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    mine bigint; other perdure.requests; hit record; is_first boolean := false; made bigint[];
+    mine bigint; other perdure.requests; hit record; is_first boolean := false; made bigint[]; looks integer := 0;
     turn constant bigint := perdure.turn_of(t, space_name);
     gate bigint := perdure.gate_of(t, space_name);  -- one of two; the other is `gate # 1`
     durability constant text := current_setting('synchronous_commit');
@@ -383,7 +383,9 @@ BEGIN
             EXIT;
         END IF;
         PERFORM pg_advisory_lock_shared(gate), pg_advisory_unlock_shared(gate);  -- all who wait go on together
-        gate := gate # 1;
+        gate := gate # 1; looks := looks + 1;
+        -- A writer that has not come to leave its gate, or to close one, needs the processor.
+        IF looks > 3 THEN PERFORM pg_sleep(0.001); END IF;
     END LOOP;
     now_us := perdure.now_us(); clock := perdure.clock_name();
     IF is_first THEN
