@@ -123,7 +123,7 @@ def test_writers_that_wait_are_asleep(left: int, postgres: Server, open_engine: 
 
 
 def test_writers_without_a_gate_ask_again_and_again(postgres: Server, open_engine: Opener) -> None:
-    """The control: if both gates are left late, a writer that waits is seen awake."""
+    """The control: if both gates are left late, the writers look every millisecond."""
     engine = open_engine(f"{new_url()}&application_name=asleep")
     with _passed(postgres, engine, gates=(0, 1)) as waiting:
         _until(lambda: _count(postgres, _WAITING_ALL) == WRITERS)

@@ -22,6 +22,7 @@ if TYPE_CHECKING or not MISSING:
     import psycopg
 
     from perdure.engines.postgres import engine as engine_module
+    from perdure.engines.postgres.commit import write as write_module
     from perdure.engines.postgres.commit.next_commit import NEXT
     from perdure.engines.postgres.connections import Connection
 
@@ -40,6 +41,11 @@ STORED = (
 )
 
 
+def is_short(sql: str) -> bool:
+    """True if this is one of the short statements."""
+    return sql in NEXT.values()
+
+
 class Sent:
     """Notes which statements are sent."""
 
@@ -56,7 +62,7 @@ class Sent:
     @property
     def short(self) -> int:
         """How many were the short one."""
-        return sum(sql in NEXT for sql in self.statements)
+        return sum(is_short(sql) for sql in self.statements)
 
 
 def tell(pen: Pen, commits: int) -> None:
@@ -142,7 +148,7 @@ def test_where_others_write_too_the_short_statement_rests(
         pen.commit(f"later {number}")
 
     assert len(sent.statements) == 21
-    short = [number for number, sql in enumerate(sent.statements) if sql in NEXT]
+    short = [number for number, sql in enumerate(sent.statements) if is_short(sql)]
     assert short[:2] == [0, 18]
 
 
@@ -191,13 +197,33 @@ def test_a_writer_that_has_the_space_is_waited_for(
         other.commit()
         done.result(20)
 
-    assert [sql in NEXT for sql in sent.statements] == ([True, False] if is_written else [True])
+    assert [is_short(sql) for sql in sent.statements] == ([True, False] if is_written else [True])
     assert open_engine(url).standing(SPACE) == 5 + is_written
 
 
 _WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waits' AND wait_event_type = 'Lock'"
 )
+
+
+@pytest.mark.parametrize(
+    ("flag", "fields", "is_digest"), [(0, 9, True), (32, 10, False)], ids=["before", "since"]
+)
+def test_a_client_that_had_the_store_open_is_answered_as_before(
+    flag: int, fields: int, is_digest: bool, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since version 16 the answer has the link and the record of the move, but not for a client that does not ask."""
+    answers, call = list[Any](), Connection.call
+    monkeypatch.setattr(Connection, "call", lambda *asked: answers.append(found := call(*asked)) or found)
+    monkeypatch.setattr(write_module, "_LINK", flag)
+    monkeypatch.setattr(engine_module, "end_after", lambda *_: None)
+    pen = Pen(open_engine())
+
+    tell(pen, 2)
+
+    *_, place, record = answers[-1][0]
+    assert len(place.split(" ")) == fields
+    assert (len(record) == 32) == is_digest
 
 
 class TestAnEditedSeal:
@@ -217,7 +243,10 @@ class TestAnEditedSeal:
         """The control: the seal that this process knows is written over the edited one."""
         url = new_url()
         pen = self._edited(postgres, open_engine, url)
-        blind = [sql.replace("s.seal = $5::text::numeric", "$5::text IS NOT NULL") for sql in NEXT]
+        blind = {
+            fences: sql.replace("s.seal = $5::numeric", "$5::numeric IS NOT NULL")
+            for fences, sql in NEXT.items()
+        }
         monkeypatch.setattr(engine_module, "NEXT", blind)
 
         pen.commit("after")

@@ -47,9 +47,11 @@ __all__ = [
     "connection_error",
     "parse_address",
     "Encoded",
+    "Numeric",
     "Parameter",
     "Pool",
     "Row",
+    "Short",
     "bytea_array",
     "integer_array",
     "text_array",
@@ -81,11 +83,19 @@ class Encoded:
         self.oid, self.data = oid, data
 
 
+class Short(int):
+    """A number of four bytes."""
+
+
+class Numeric(int):
+    """A number of any size."""
+
+
 Parameter: TypeAlias = bytes | int | str | bool | Encoded | None
 Row: TypeAlias = tuple[object, ...]
 
 _length = Struct(">i").pack
-_int8 = Struct(">q").pack
+_int4, _int8 = Struct(">i").pack, Struct(">q").pack
 _head = Struct(">iiiii").pack
 _NULL = _length(-1)
 _EMPTY = Struct(">iii").pack
@@ -138,15 +148,29 @@ _ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
     bytes: _as_is,
     type(None): _as_is,
     int: _int8,
+    Short: _int4,
+    Numeric: lambda value: b"%d" % value,
     str: str.encode,
     Encoded: lambda value: value.data,
     bool: lambda value: b"\x01" if value else b"\x00",
 }
-_OIDS: dict[type, int] = {bytes: _BYTEA, type(None): 0, int: _INT8, str: _TEXT, bool: _BOOL}
+_OIDS: dict[type, int] = {
+    bytes: _BYTEA,
+    type(None): 0,
+    int: _INT8,
+    Short: 23,
+    Numeric: 1700,
+    str: _TEXT,
+    bool: _BOOL,
+}
 
 
 def _oids(parameters: Sequence[Parameter]) -> list[int]:
     return [each.oid if isinstance(each, Encoded) else _OIDS[type(each)] for each in parameters]
+
+
+def _formats(parameters: Sequence[Parameter]) -> list[pq.Format]:
+    return [pq.Format.TEXT if type(each) is Numeric else _BINARY for each in parameters]
 
 
 def _number(data: bytes) -> int:
@@ -179,8 +203,8 @@ class _Prepared:
 
     __slots__ = ("decoders", "formats", "name")
 
-    def __init__(self, name: bytes, parameters: int) -> None:
-        self.name, self.formats = name, [_BINARY] * parameters
+    def __init__(self, name: bytes, parameters: Sequence[Parameter]) -> None:
+        self.name, self.formats = name, _formats(parameters)
         self.decoders: _Decoders | None = None  # None: it has not been executed
 
 
@@ -346,7 +370,7 @@ class Connection:
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
         self._answer()
-        self._prepared[sql] = _Prepared(name, len(parameters))
+        self._prepared[sql] = _Prepared(name, parameters)
 
     def _send(self, sql: str, parameters: Sequence[Parameter]) -> None:
         encoders = _ENCODERS
@@ -356,8 +380,8 @@ class Connection:
             if prepared is not None:
                 self._pg.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
             else:
-                formats = [_BINARY] * len(values)
-                self._pg.send_query_params(sql.encode(), values, _oids(parameters), formats, _BINARY)
+                types, formats = _oids(parameters), _formats(parameters)
+                self._pg.send_query_params(sql.encode(), values, types, formats, _BINARY)
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
 

@@ -221,7 +221,7 @@ class PostgresEngine:
             if prepared.end is None:
                 (answer,) = connection.call(sending.statement, *prepared.parameters)
             else:
-                short = NEXT[len(prepared.write.fences)]
+                short = NEXT[tuple([fence.revision > 0 for fence in prepared.write.fences])]
                 answer = next_answer(prepared.end, connection.ask(short, *prepared.parameters))
                 if answer[0] != "done":  # others write to the space: send it in full
                     self._ends.forget(space, rests=True)

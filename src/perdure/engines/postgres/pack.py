@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
+from struct import Struct
 from threading import local
 from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
@@ -55,6 +56,7 @@ __all__ = [
     "key_of",
     "kind_of",
     "label_key",
+    "link_after",
     "linked_revisions",
     "move_key",
     "moves_of",
@@ -124,12 +126,19 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RowPack)
 _dictionary = zstd.ZstdDict(_WORDS, is_raw=True)
 _mine = local()  # a compressor serves one thread, and making one takes longer than using it
+_link_head = Struct(">qqii").pack
 _FLUSH_FRAME = zstd.ZstdCompressor.FLUSH_FRAME
 
 
 def intent_checksum(op_id: bytes, intent: bytes) -> int:
     """Return what binds the intent of a write to its row."""
     return crc32(intent, crc32(op_id))
+
+
+def link_after(before: bytes, op_id: bytes, intent: bytes, row: int) -> bytes:
+    """Return the link of a write without cells and entries, whose last row is `row`; the server computes the same."""
+    sizes = _link_head(row, 0, len(op_id), len(intent))
+    return sha256(before + sizes + op_id + intent).digest()[:8]
 
 
 def linked_revisions(revisions: Sequence[int]) -> bytes:

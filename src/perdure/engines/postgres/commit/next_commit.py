@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import product
 from typing import NamedTuple
 
 import msgspec
@@ -27,13 +28,14 @@ from perdure.engines.postgres.commit.write import (
     one_commit,
     row_fields,
 )
-from perdure.engines.postgres.connections import Parameter, Row, integer_array
+from perdure.engines.postgres.connections import Numeric, Parameter, Row, Short, integer_array
 from perdure.engines.postgres.pack import (
     PackedOp,
     bytes_of,
     intent_checksum,
     key_of,
     label_key,
+    link_after,
     move_key,
     op_bytes,
     op_key,
@@ -49,35 +51,34 @@ _FENCES_MAX = 2
 _SPACES_MAX, _TIMELINES_MAX = 64, 16
 _RESTS = 16  # writes to a space in full after others wrote to it
 
-_FENCE = """
-    AND {revision} = coalesce((
-        SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision
-                    ELSE -1 END
-        FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name}), 0)"""
+_CELL = "FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name} OFFSET 0"
+_NO_CELL = f"AND NOT EXISTS (SELECT {_CELL})"
+_CELL_AT = f"""AND {{revision}} = (
+    SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision END
+    {_CELL})"""
 
 # Where the space is not as it was left, nothing is changed and no row is returned.  Each look-up is a subquery of its own
 # (`OFFSET 0`) by all columns of its key: as a join, a planner without statistics reads the heads of all spaces.  How long
 # another writer is waited for is set for the session.
 _STATEMENT = """
 WITH s AS (
-    UPDATE perdure.spaces s SET rows = $3::int + 1, seal = $6::text::numeric,
-        link = perdure.linked(s.link, $20, $21, NULL, NULL, NULL, $3::int + 1)
-    WHERE s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4 AND s.seal = $5::text::numeric
-      AND EXISTS (SELECT FROM perdure.heads h WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $7
-                  AND h.version = $8 AND h.commit = $9 AND h.move = $10 AND NOT h.sealed AND h.row_id = $12::int
-                  AND perdure.digest_of('move', h.record) = h.move OFFSET 0)
-      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($27, $28) OFFSET 0) {fences}
-    RETURNING s.id, s.link, s.followed_until, s.follower
+    UPDATE perdure.spaces s SET rows = $7::int, seal = $8::numeric, link = $9
+    WHERE s.tenant = $1 AND s.name = $2 AND s.rows = $3::int AND s.generation = $4 AND s.seal = $5::numeric AND s.link = $6
+      AND EXISTS (SELECT FROM perdure.heads h WHERE h.tenant = $1 AND h.space = s.id AND h.timeline = $10
+                  AND h.version = $11 AND h.commit = $12 AND h.move = $13 AND h.record = $14 AND h.row_id = $15::int
+                  AND NOT h.sealed OFFSET 0)
+      AND NOT EXISTS (SELECT FROM perdure.keys k WHERE k.tenant = $1 AND k.space = s.id AND k.key IN ($33, $34) OFFSET 0) {fences}
+    RETURNING s.id, s.followed_until, s.follower
 ), h AS (
-    UPDATE perdure.heads h SET version = $8 + 1, commit = $11, move = $25, record = $26, row_id = $3::int + 1
-    WHERE h.tenant = $1 AND h.space = (SELECT s.id FROM s) AND h.timeline = $7
+    UPDATE perdure.heads h SET version = $16, commit = $17, move = $18, record = $19, row_id = $7::int
+    WHERE h.tenant = $1 AND h.space = (SELECT s.id FROM s) AND h.timeline = $10
 ), l AS (
     INSERT INTO perdure.log (tenant, space, row_id, digest, prev, jump, depth, turn, sequence, events, unnumbered, run,
         op_id, intent, previous, pack, state, needs, link)
-    SELECT $1, s.id, $3::int + 1, $11, $12::int, $13::int, $14::int, $15::int, $16::bigint, $17::int, $18::bigint::int,
-        $19::bigint, $20, $21, '\\x01'::bytea || $10, $22, $23, $24::bytea, s.link FROM s
+    SELECT $1, s.id, $7::int, $17, $15::int, $20::int, $21::int, $22::int, $23, $24::int, $25::int, $26::bigint,
+        $27, $28, $29, $30, $31::bytea, $32::bytea, $9 FROM s
 ), k AS (
-    INSERT INTO perdure.keys (tenant, space, key, row_id) SELECT $1, s.id, unnest($29::bigint[]), $3::int + 1 FROM s
+    INSERT INTO perdure.keys (tenant, space, key, row_id) SELECT $1, s.id, unnest($35::bigint[]), $7::int FROM s
 )
 SELECT clock_timestamp(), s.followed_until, s.follower, pg_walfile_name(pg_current_wal_insert_lsn()),
     CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
@@ -85,16 +86,21 @@ FROM s
 """
 
 
-def _statement(fences: int) -> str:
-    """Return the statement for a write with so many fences: each is looked up, and a statement without them is shorter."""
-    return _STATEMENT.format(
-        fences="".join(
-            [_FENCE.format(name=f"${30 + 2 * at}", revision=f"${31 + 2 * at}") for at in range(fences)]
-        )
-    )
+def _statement(revisions: tuple[bool, ...]) -> str:
+    """Return the statement for a write with such fences; of each, whether its cell has a revision or is not there."""
+    found, at = "", 36
+    for has_revision in revisions:
+        found += (_CELL_AT if has_revision else _NO_CELL).format(name=f"${at}", revision=f"${at + 1}")
+        at += 1 + has_revision
+    return _STATEMENT.format(fences=found)
 
 
-NEXT = tuple([_statement(fences) for fences in range(_FENCES_MAX + 1)])  # by the number of fences
+# By the fences of a write: each is looked up, and a statement without them, or for a cell that is not there, is shorter.
+NEXT = {
+    revisions: _statement(revisions)
+    for count in range(_FENCES_MAX + 1)
+    for revisions in product((False, True), repeat=count)
+}
 
 
 class CommitRow(NamedTuple):
@@ -115,6 +121,7 @@ class TimelineEnd(msgspec.Struct, frozen=True, gc=False):
     version: int
     commit: Digest
     move: Digest  # its last one
+    record: bytes  # of that move
     part: int  # of the seal
     at: CommitRow
     turn: int
@@ -128,6 +135,7 @@ class KnownEnd(msgspec.Struct, frozen=True, gc=False):
     generation: int
     rows: int
     seal: int
+    link: bytes
     tips: Mapping[str, TimelineEnd]  # by timeline
 
 
@@ -160,7 +168,7 @@ class KnownEnds:
                 tips = {**known.tips, **end.tips}
                 while len(tips) > _TIMELINES_MAX:
                     tips.pop(next(iter(tips)))
-                end = KnownEnd(end.generation, end.rows, end.seal, tips)
+                end = KnownEnd(end.generation, end.rows, end.seal, end.link, tips)
             self._spaces[space] = end
             while len(self._spaces) > _SPACES_MAX:
                 self._spaces.pop(next(iter(self._spaces)))
@@ -206,20 +214,24 @@ def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd)
     (_, depth, events, run, unnumbered), (raw, _, *packed), state = row_fields(row, op, known)
     is_same = run != 0 and run == tip.run
     moved = digest_of(Kind.MOVE, body)
-    raw_moved = bytes.fromhex(moved)
+    raw_moved, raw_move = bytes.fromhex(moved), bytes.fromhex(tip.move)
     part = _seal_part(timeline, raw_moved)
     at = CommitRow(end.rows + 1, depth, jump)
     turn = tip.turn if is_same else tip.turn + 1
-    after = TimelineEnd(record.version, digest, moved, part, at, turn, tip.sequence + events, run)
-    left = KnownEnd(end.generation, at.row, end.seal + part - tip.part, {record.timeline: after})
+    after = TimelineEnd(record.version, digest, moved, body, part, at, turn, tip.sequence + events, run)
+    link, seal = link_after(end.link, op_id, intent, at.row), end.seal + part - tip.part
+    left = KnownEnd(end.generation, at.row, seal, link, {record.timeline: after})
     keys = [op_key(op_id), move_key(timeline, record.version), *row.keys()]
     if run and not is_same:
         keys.append(run)
     parameters: tuple[Parameter, ...] = (
-        *(tenant, bytes_of(write.space), end.rows, end.generation, str(end.seal), str(left.seal)),
-        *(timeline, tip.version, bytes.fromhex(tip.commit), bytes.fromhex(tip.move)),
-        *(raw, tip.at.row, jump.row, depth, turn, tip.sequence, events),
-        *(unnumbered or None, run or None, op_id, intent, *packed, raw_moved, body),
+        *(tenant, bytes_of(write.space), Short(end.rows), end.generation, Numeric(end.seal), end.link),
+        *(Short(at.row), Numeric(seal), link),
+        *(timeline, tip.version, bytes.fromhex(tip.commit), raw_move, tip.record, Short(tip.at.row)),
+        *(record.version, raw, raw_moved, body),
+        *(Short(jump.row), Short(depth), Short(turn), tip.sequence, Short(events)),
+        *(Short(unnumbered) if unnumbered else None, run or None),
+        *(op_id, intent, b"\x01" + raw_move, *packed),
         *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
         *_fences(write),
     )
@@ -242,7 +254,9 @@ def _record(write: Write, tip: TimelineEnd) -> MoveRecord:
 def _fences(write: Write) -> list[Parameter]:
     given: list[Parameter] = []
     for fence in write.fences:
-        given += bytes_of(fence.cell), fence.revision
+        given.append(bytes_of(fence.cell))
+        if fence.revision:
+            given.append(fence.revision)
     return given
 
 
@@ -285,25 +299,26 @@ def next_answer(end: KnownEnd, rows: list[Row]) -> Row:
 
 def end_after(prepared: PreparedWrite, answer: Row) -> KnownEnd | None:
     """Return the end of a space after a write that the general function made; None if it does not say."""
-    _, last, _, _, _, _, generation, _, _, place, moved = answer
+    _, last, _, _, _, _, generation, _, _, place, record = answer
     if not isinstance(place, str):
         return None
-    seal, *numbers = map(int, place.split(" "))
+    seal, link, *places = place.split(" ")
     tips: dict[str, TimelineEnd] = {}
     row, moves = prepared.row, prepared.write.moves
-    if row is not None and row.commit is not None and isinstance(moved, bytes) and not moves[0].seal:
-        turn, sequence, parent, parent_depth, first, first_depth, second, second_depth = numbers
+    if row is not None and row.commit is not None and isinstance(record, bytes) and not moves[0].seal:
+        turn, sequence, parent, parent_depth, first, first_depth, second, second_depth = map(int, places)
         jump = CommitRow(first, first_depth, CommitRow(second, second_depth, None))
         at = CommitRow(int(str(last)), row.commit.depth, _next_jump(CommitRow(parent, parent_depth, jump)))
-        name = moves[0].timeline
+        name, move = moves[0].timeline, digest_of(Kind.MOVE, record)
         tips[name] = TimelineEnd(
             version=1 + (moves[0].expected.version if moves[0].expected else -1),
             commit=Digest(row.digest or ""),
-            move=Digest(moved.hex()),
-            part=_seal_part(bytes_of(name), moved),
+            move=move,
+            record=record,
+            part=_seal_part(bytes_of(name), bytes.fromhex(move)),
             at=at,
             turn=turn,
             sequence=sequence + len(row.events),
             run=0 if row.commit.run is None else label_key(row.commit.run),
         )
-    return KnownEnd(int(str(generation)), int(str(last)), seal, tips)
+    return KnownEnd(int(str(generation)), int(str(last)), int(seal), bytes.fromhex(link), tips)

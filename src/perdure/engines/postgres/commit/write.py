@@ -77,7 +77,7 @@ CALL_TOGETHER = "CALL perdure.apply_together($1,$2,$3,$4,$5,$6,$7,$8,NULL,NULL,N
 # Refusals that stay true: a version or a revision that has passed does not come back.
 FINAL = frozenset({"done", "again", "dropped", "reused", "moved", "sealed", "stale"})
 
-_CHECK_SEAL, _CHECK_ONLY, _ORDINARY, _NO_WAIT, _REVISIONS = 1, 2, 4, 8, 16
+_CHECK_SEAL, _CHECK_ONLY, _ORDINARY, _NO_WAIT, _REVISIONS, _LINK = 1, 2, 4, 8, 16, 32
 _PLAIN, _COMMIT, _LARGE = 0, 1, 2
 _OWN_ROW_FROM_BYTES = 4_096  # so that reading a small object never unpacks much else
 _ROW_BYTES_MAX = 32 * 1024
@@ -185,7 +185,9 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
         write = msgspec.structs.replace(write, moves=write.moves[: write.moves.index(crossed)], entries=())
     op_id = op_bytes(write.op_id)
     keys, places = [op_key(op_id)], [len(rows)]
-    flags = _NO_WAIT | _REVISIONS | (_CHECK_SEAL if checks_seal else 0) | (_CHECK_ONLY if error else 0)
+    flags = (
+        _NO_WAIT | _REVISIONS | _LINK | (_CHECK_SEAL if checks_seal else 0) | (_CHECK_ONLY if error else 0)
+    )
     if error is None and _is_ordinary(write, rows):
         flags |= _ORDINARY
     counts = len(write.fences), len(write.cells), len(write.moves), len(write.entries), len(rows)
