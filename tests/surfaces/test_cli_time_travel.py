@@ -128,6 +128,24 @@ def test_a_list_that_ends_with_picks_does_not_call_them_turns(shell: Shell) -> N
     assert shell.ok(*words, "--at", "turn:3").out.startswith("The last turn;")
 
 
+def test_a_difference_marks_the_lines_that_it_leaves_out(shell: Shell) -> None:
+    """Between two changes: what is not printed is not gone.  Control: one change has no mark."""
+    items = {f"item{number:02}": number for number in range(30)}
+    for value in (items, {**items, "item10": -1, "item20": -2}):
+        shell.ok("state", "put", "shopping", "/long.json", json.dumps(value))
+    shell.ok("state", "put", "shopping", "/short.json", '{"a": 1}')
+    shell.ok("state", "put", "shopping", "/short.json", '{"a": 2}')
+
+    lines = shell.ok("threads", "diff", "shopping", "HEAD~3", "HEAD~2").out.splitlines()
+    short = shell.ok("threads", "diff", "shopping", "HEAD~1", "HEAD").out
+
+    marks = [at for at, line in enumerate(lines) if line.strip() == "…"]
+    changed = [at for at, line in enumerate(lines) if line.strip().startswith(("-  ", "+  "))]
+    assert len(marks) == 1
+    assert changed[0] < marks[0] < changed[-1]
+    assert "…" not in short
+
+
 def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:
     """The mark of a line stands apart from what the line says."""
     shell.ok("state", "put", "shopping", "/price.json", "-480")
