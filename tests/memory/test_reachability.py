@@ -65,6 +65,24 @@ def test_a_fork_that_holds_the_commit_keeps_the_item(store: Store) -> None:
     assert texts(store, "fjords") == []
 
 
+@pytest.mark.parametrize(("effect_max", "kept"), [(None, ["likes fjords"]), ("read_only", [])])
+def test_what_a_fork_notes_is_found_from_everywhere_until_it_is_undone_there(
+    store: Store, effect_max: Effect | None, kept: list[str]
+) -> None:
+    """A memory has no lines of its own; on a fork that may only read, nothing is noted."""
+    script = testing.Script(testing.use("note", name="n", text="likes fjords"), testing.say("Noted."))
+    main = store.thread("t1", agent=Agent("planner", backend=script, tools=[note]), owner="ann")
+    main.put("/x.json", 1)
+    fork = main.fork("what-if", effect_max=effect_max)
+
+    fork.run("Remember it")
+    found = texts(store, "fjords")
+    fork.undo()
+
+    assert found == kept
+    assert texts(store, "fjords") == []
+
+
 def test_what_a_promotion_put_aside_is_withdrawn_until_it_is_promoted_back(store: Store) -> None:
     """The old main is kept for a look, not for its memories."""
     thread = remembering(store, "t1", "likes fjords")

@@ -238,6 +238,7 @@ def commands() -> dict[str, list[str]]:
         "agents switch": ["helper", "--to", "openai-chat:gpt-5.4"],
         "memory ls": [],
         "memory add": ["words", "--owner", "ann"],
+        "memory edit": ["item", "words", "--owner", "ann"],
         "memory search": ["words", "--owner", "ann"],
         "memory show": ["item", "--owner", "ann"],
         "memory forget": ["item", "--owner", "ann"],

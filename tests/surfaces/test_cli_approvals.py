@@ -226,6 +226,20 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     assert '+   "amount": 500' in shown
 
 
+def test_an_edit_that_changes_nothing_is_an_approval(house: Shell) -> None:
+    """Neither the ledger nor the model is told of a change; the same again is the same decision."""
+    call, same = waiting(house), '{"amount": 5000, "to": "roofer"}'
+
+    told = house.ok("approvals", "edit", "house", call, "--value", same)
+    again = house.ok("approvals", "approve", "house", call, "--json").json
+    house("runs", "resume", "house", "--code", CODE)
+
+    assert "Approved, with no difference: pay" in told.out
+    assert (again["again"], again["decision"]["verdict"]) == (True, "approve")
+    assert paying.sent == ["cat 13", "roofer 5000"]
+    assert "a person changed" not in house.ok("threads", "log", "house", "--full").out
+
+
 def test_a_value_may_come_from_a_file_or_the_input(house: Shell) -> None:
     """@FILE and @-."""
     Path("less.json").write_text(LESS)

@@ -181,6 +181,21 @@ def test_what_is_sound_of_a_damaged_store_is_copied(shell: Shell) -> None:
     ]
 
 
+def test_a_copy_that_would_leave_out_everything_fails(shell: Shell) -> None:
+    """It makes no empty store; the way out that the error names works."""
+    with sqlite3.connect(shell.store) as broken:
+        broken.execute("UPDATE log SET bodies = replace(bodies, 'carrots', 'onions!')")
+    broken.close()
+
+    ended = shell("copy", "perdure.db", "new.db", "--sound", "--json")
+    taken = shell("export", "shopping", "--format", "openai-chat", "--at", "turn:2")
+
+    assert (ended.code, ended.error["code"]) == (6, "nothing_sound")
+    assert not (shell.directory / "new.db").exists()
+    assert taken.code == 0
+    assert "eggs" in taken.out
+
+
 def test_a_copy_compares_equal_to_its_source(house: Shell) -> None:
     """Also in what is beside threads: maps of agents and memories."""
     house.ok("memory", "add", "prefers tea", "--owner", "ann")

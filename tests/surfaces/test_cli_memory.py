@@ -48,6 +48,41 @@ def test_a_reference_shows_a_version_that_is_gone(shell: Shell, kept: str) -> No
     assert shell("memory", "show", kept, "--owner", "ann").code == 3
 
 
+def test_the_end_of_an_id_as_listed_replaces_that_item(shell: Shell) -> None:
+    """No second item says the opposite; control: an id that fits none makes an item."""
+    whole = shell.ok("memory", "add", "lives in Berlin", "--owner", "ann", "--json").json["item"]["id"]
+
+    told = shell.ok("memory", "add", "lives in Hamburg", "--owner", "ann", "--id", whole[-8:])
+    new = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "drink")
+    items = shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]
+
+    assert f"Replaced for ann, was 'lives in Berlin': {whole}" in told.out
+    assert "Remembered" in new.out
+    assert {each["id"]: each["text"] for each in items if each["id"] in (whole, "drink", whole[-8:])} == {
+        whole: "lives in Hamburg",
+        "drink": "likes tea",
+    }
+
+
+def test_an_item_is_corrected_and_keeps_its_kind_and_end(shell: Shell) -> None:
+    """Only its text and its author change."""
+    added = ("memory", "add", "aisle seats", "--kind", "preference", "--scope", "travel", "--trust", "model")
+    old = shell.ok(*added, "--keep", "30d", "--owner", "ann", "--json").json["item"]
+
+    told = shell.ok("memory", "edit", old["id"][-8:], "window seats", "--owner", "ann", "--json").json
+    missing = shell("memory", "edit", "nothing", "window seats", "--owner", "ann")
+
+    assert told["replaced"] == "aisle seats"
+    assert {key: value for key, value in told["item"].items() if value != old[key]}.keys() == {
+        "text",
+        "trust",
+        "at",
+        "reference",
+        "digest",
+    } & told["item"].keys()
+    assert missing.code == 3
+
+
 def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     """By the id of the item that there is; another kind, the control, is another item."""
     first = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json

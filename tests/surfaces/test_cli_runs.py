@@ -16,6 +16,7 @@ import pytest
 import perdure
 from perdure import Agent, Stop
 from perdure.errors import RunFailed
+from perdure.model.effect import Effect
 from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.store.evaluation import Trial
@@ -607,6 +608,23 @@ def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
     assert (call["thread"], call["tool"], call["state"]) == ("bread", "pay", "started")
     assert call["run"] == told["runs"][0]["id"]
     assert "pay: was under way" in bread.ok("runs").out
+
+
+@pytest.mark.parametrize("effect", ["read_only", "external_write"])
+def test_a_call_that_runs_is_under_way(shell: Shell, effect: Effect) -> None:
+    """Also one that only reads, whose start is not recorded."""
+    told: list[str] = []
+
+    @perdure.tool(effect=effect)
+    def look() -> str:
+        told.extend(each["words"] for each in shell.ok("runs", "--json").json["calls"])
+        return "seen"
+
+    with perdure.open(shell.store) as store:
+        agent = Agent("looker", backend=Script(use("look"), say("Seen.")), tools=[look])
+        store.thread("looking", agent=agent).run("Look.")
+
+    assert told == ["look: under way"]
 
 
 def test_a_run_that_was_undone_while_it_waited_says_how_to_end_it(house: Shell) -> None:

@@ -128,6 +128,24 @@ def test_a_list_that_ends_with_picks_does_not_call_them_turns(shell: Shell) -> N
     assert shell.ok(*words, "--at", "turn:3").out.startswith("The last turn;")
 
 
+def test_a_difference_marks_the_lines_that_it_leaves_out(shell: Shell) -> None:
+    """Between two changes: what is not printed is not gone.  Control: one change has no mark."""
+    items = {f"item{number:02}": number for number in range(30)}
+    for value in (items, {**items, "item10": -1, "item20": -2}):
+        shell.ok("state", "put", "shopping", "/long.json", json.dumps(value))
+    shell.ok("state", "put", "shopping", "/short.json", '{"a": 1}')
+    shell.ok("state", "put", "shopping", "/short.json", '{"a": 2}')
+
+    lines = shell.ok("threads", "diff", "shopping", "HEAD~3", "HEAD~2").out.splitlines()
+    short = shell.ok("threads", "diff", "shopping", "HEAD~1", "HEAD").out
+
+    marks = [at for at, line in enumerate(lines) if line.strip() == "…"]
+    changed = [at for at, line in enumerate(lines) if line.strip().startswith(("-  ", "+  "))]
+    assert len(marks) == 1
+    assert changed[0] < marks[0] < changed[-1]
+    assert "…" not in short
+
+
 def test_a_difference_of_negative_numbers_shows_their_signs(shell: Shell) -> None:
     """The mark of a line stands apart from what the line says."""
     shell.ok("state", "put", "shopping", "/price.json", "-480")
@@ -218,14 +236,37 @@ def test_a_range_that_stops_says_what_was_picked_and_how_to_go_on(shell: Shell) 
     ended = shell("threads", "cherry-pick", "sums", "1..3", "--onto", "fixed")
 
     assert ended.code == 4
-    assert "turn 2 and 'fixed' both changed /total.json; nothing of turn 2 was written" in " ".join(
-        ended.err.split()
+    assert (
+        "turn 2 does not fit 'fixed': there /total.json is not as it was before that change; nothing of turn 2 was written"
+        in " ".join(ended.err.split())
     )
     assert "picked before it: turn 1" in " ".join(ended.err.split())
     assert "`perdure threads cherry-pick sums 2..3 --onto fixed` and --ours" in " ".join(ended.err.split())
     shell.ok("threads", "cherry-pick", "sums", "2..3", "--onto", "fixed", "--theirs")
     shown = shell.ok("state", "ls", "sums", "--timeline", "fixed", "--json").json["paths"]
     assert [each["path"] for each in shown] == ["/a.json", "/b.json", "/total.json"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "why"), [("3", "not as it was before that change"), ("1", "which is here already")]
+)
+def test_a_pick_says_only_of_the_turn_that_it_changed_the_path(shell: Shell, turn: str, why: str) -> None:
+    """A fork without a commit of its own changed nothing; of a turn that it has, it says so."""
+    with perdure.open(shell.store) as store:
+        thread = store.thread("sums", agent="clerk")
+        for number in range(1, 4):
+            with thread.change("add") as change:
+                change.say("user", f"Add {number}.")
+                change.put("/total.json", number)
+        thread.fork("pick", at="turn:1" if turn == "3" else "turn:2")
+
+    ended = shell("threads", "cherry-pick", "sums", turn, "--onto", "pick")
+    planned = shell("threads", "cherry-pick", "sums", turn, "--onto", "pick", "--dry-run", "--json")
+
+    assert (ended.code, planned.code) == (4, 4)
+    assert why in " ".join(ended.err.split())
+    assert "both" not in ended.err
+    assert planned.json["conflicts"][0]["why"].endswith(why)
 
 
 def test_turns_that_are_not_there_are_refused(shell: Shell) -> None:

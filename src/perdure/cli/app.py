@@ -40,6 +40,7 @@ _SHARED = {
     "approvals deny": "decide",
     "approvals edit": "decide",
     "approvals answer": "decide",
+    "memory edit": "add",
     "memory log": "history",
     "memory undo": "history",
     "memory redo": "history",

@@ -115,6 +115,7 @@ _APPROVALS = {
 _MEMORY = {
     "ls": "List the memory of an owner, or all owners",
     "add": "Add an item to the memory of an owner",
+    "edit": "Correct the text of an item; its past stays in the history",
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",

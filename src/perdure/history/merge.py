@@ -35,7 +35,7 @@ import msgspec
 
 from perdure.engines.contract import Receipt
 from perdure.errors import Conflict, Invalid, MergeConflict, PathConflict
-from perdure.history import ancestry, gc_generation, writer
+from perdure.history import ancestry, gc_generation, reader, writer
 from perdure.history.ancestry import Point
 from perdure.history.changes import patch_builder, values
 from perdure.history.changes.values import StoredValue
@@ -449,6 +449,7 @@ def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest
     base = _base_of(space, commit, turn=turn)
     bases = [] if base is None else [ancestry.point(space, base)]
     resolved, covered = _resolved(space, bases, Draft(space, onto.commit), commit, terms)
+    resolved = _as_pick(space, resolved, onto, commit, terms)
     _check_no_conflict(resolved)
     if not resolved.paths:
         return Taken(head=onto, commit=None, base=base, paths=0)
@@ -470,10 +471,28 @@ def would_pick(
         base = _base_of(space, commit, turn=turn)
         bases = [] if base is None else [ancestry.point(space, base)]
         resolved, _ = _resolved(space, bases, draft, commit, terms)
+        resolved = _as_pick(space, resolved, onto, commit, terms)
         yield _planned(space, onto, base, resolved, draft)
         if resolved.conflicts:
             return
         draft.take(resolved)
+
+
+def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, terms: Terms) -> Resolution:
+    """Return the resolution of a pick; its conflicts say what is here, where no line has to have changed anything."""
+    if not resolved.conflicts:
+        return resolved
+    is_here = reader.is_ancestor(space, commit, onto.commit)
+    why = (
+        "not as that change left it, which is here already" if is_here else "not as it was before that change"
+    )
+    conflicts = tuple(
+        each._replace(why=why)
+        if each.ours is None or each.theirs is None or rule_for(each.path, terms.rules) is None
+        else each
+        for each in resolved.conflicts
+    )
+    return msgspec.structs.replace(resolved, conflicts=conflicts)
 
 
 def _planned(space: Space, onto: Head, base: Digest | None, resolved: Resolution, draft: Draft) -> Taken:

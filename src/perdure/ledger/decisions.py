@@ -20,7 +20,7 @@ import msgspec
 
 from perdure.engines.contract import CellWrite
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, Decided, Invalid
+from perdure.errors import Conflict, Decided, Forgotten, Invalid
 from perdure.history import reader
 from perdure.history.ancestry import commits_of, of_run, stands_on, told_in
 from perdure.history.space import (
@@ -116,7 +116,7 @@ def decide(
     `also` returns what the same write changes for the run of the call.  `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
     otherwise, `Conflict` if it waits for nothing or is not in the history of the timeline, `Invalid` for a value that
     does not fit, or without `by` for an effect from `financial` up, `Held` if the thread came from another store and
-    was not released; nothing was written then.
+    was not released; nothing was written then.  An edit that changes nothing is an approval.
     """
     wanted = _request(verdict, value, by, why, rework)
     check_released(space)
@@ -124,6 +124,8 @@ def decide(
     while True:
         attempts.begin()
         asked, current = _locate(space, id)
+        if verdict == "edit" and _changes_nothing(space, asked.ticket, wanted):
+            wanted = _request("approve", None, by, why, rework)
         if asked.ticket.action == CHILD_RUN:
             raise _waits_for_child(asked.ticket)
         check_decider(current.record.effect, by, f"call '{current.record.id}' to {current.record.tool}")
@@ -379,6 +381,15 @@ def _check_value(ticket: Ticket, wanted: _DecisionRequest) -> None:
         )
     if wanted.verdict == "answer" and ticket.response_schema is not None:
         json_schema.check_answer(ticket.response_schema, wanted.arguments)
+
+
+def _changes_nothing(space: Space, ticket: Ticket, wanted: _DecisionRequest) -> bool:
+    """True if new arguments are those that the question is about: then an edit is an approval."""
+    try:
+        asked = json_schema.parse_value(space.body(ticket.args).decode("utf-8", "surrogatepass"), "they")
+    except (Forgotten, Invalid):
+        return False
+    return canonical.encode(asked) == canonical.encode(wanted.arguments)
 
 
 def _leads_to(

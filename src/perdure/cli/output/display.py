@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import unified_diff
+from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -30,11 +30,25 @@ def digest(full: str | None) -> Part:
     return (full[:_SHORT], "digest") if full else ("nothing committed", "quiet")
 
 
+_LEFT_OUT = ("  …", "quiet")
+
+
 def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
-    """Return the lines that differ, and a few around them; each has its mark apart: of `--480` no reader knows the sign."""
-    for line in list(unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]:
-        if not line.startswith("@@"):
-            yield f"{line[0]} {line[1:]}", {"-": "removed", "+": "added"}.get(line[0], "quiet")
+    """Return the lines that differ, and a few around them; each has its mark apart: of `--480` no reader knows the sign.
+
+    A line says where equal lines between two changes are left out.
+    """
+    shown = False
+    for group in SequenceMatcher(None, before, after).get_grouped_opcodes(_CONTEXT):
+        if shown:
+            yield _LEFT_OUT
+        for tag, first, end, first_new, end_new in group:
+            if tag == "equal":
+                yield from ((f"  {line}", "quiet") for line in before[first:end])
+            else:
+                yield from ((f"- {line}", "removed") for line in before[first:end])
+                yield from ((f"+ {line}", "added") for line in after[first_new:end_new])
+        shown = True
 
 
 def show_message(

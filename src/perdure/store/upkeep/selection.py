@@ -40,7 +40,7 @@ def select(
 ) -> Selection:
     """Verify the source, or these threads of it, and return what can be copied: all of it, or with `sound` the rest.
 
-    Raises `Corrupt` if something is damaged and not left out.
+    Raises `Corrupt` if something is damaged and not left out, or nothing is left.
     """
     records = {id: record for id, record, _ in directory.threads(space_of(source, STORE))}
     needed = {
@@ -59,10 +59,13 @@ def select(
         raise source_damaged(source, address, list(damaged))
     kept = tuple(id for id, of in needed.items() if not damaged.keys() & set(of))
     without_map = [id for id, of in needed.items() if id not in kept and of[0] not in damaged]
-    memories = () if threads is not None else loops.spaces(source)
+    spaces_there = () if threads is not None else loops.spaces(source)
+    memories = tuple(each for each in spaces_there if each.startswith(MEMORY) and each not in damaged)
+    if not kept and not memories:
+        raise _nothing_sound(source, address, list(damaged))
     return Selection(
         threads=kept,
-        memories=tuple(each for each in memories if each.startswith(MEMORY) and each not in damaged),
+        memories=memories,
         left_out=(*_in_words(source, list(damaged)), *(f"thread '{id}'" for id in without_map)),
     )
 
@@ -80,6 +83,18 @@ def source_damaged(source: Engine, address: str, spaces: Sequence[str], what: st
         "`perdure copy SOURCE TARGET --sound`.",
         spaces=tuple(spaces),
         threads=tuple(id for id, space in _threads(source).items() if space in spaces),
+    )
+
+
+def _nothing_sound(source: Engine, address: str, spaces: Sequence[str]) -> Corrupt:
+    """Return the error for a source of which nothing could be copied."""
+    return Corrupt(
+        f"everything that would be copied of {shown_address(address)} is damaged: "
+        f"{', '.join(_in_words(source, spaces)[:_NAMED])}; nothing was copied.",
+        code="nothing_sound",
+        advice="`perdure verify` on the source names the turns; `perdure export THREAD --format NAME --at turn:N` still "
+        "takes out a conversation as it was before them.",
+        spaces=tuple(spaces),
     )
 
 

@@ -188,10 +188,12 @@ class Edited(DecideAnswer, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """Return what was decided."""
-        return "Edited and approved"
+        return "Edited and approved" if self.decision.verdict == "edit" else "Approved, with no difference"
 
     def show_change(self, screen: Screen) -> None:
         """Print the arguments before and after, as a diff, and who has looked at them."""
+        if self.decision.verdict != "edit":
+            return
         for line in diff_of(self.before, self.decision.value):
             screen.cut("  ", line)
         if not self.again:

@@ -200,7 +200,9 @@ def _open_calls(
             of_run += [each for each in thread.calls(run=record.id) if each.state in OPEN]
         for each in of_run:
             words = "undone" if each.id in undone else _CALLS.get(each.state, each.state)
-            if each.state == "started" and record.id in interrupted:
+            if each.state == "requested" and record.state == "running" and not each.reach.writes:
+                words = "under way"  # the start of a call that only reads is not recorded
+            if words == "under way" and record.id in interrupted:
                 words = f"was {words}"
             yield OpenCall(
                 thread=thread.id,

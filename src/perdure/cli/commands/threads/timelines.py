@@ -396,8 +396,9 @@ def _stopped(
     )
     before = f"; picked before it: {', '.join(done)}" if done else ""
     return Conflict(
-        f"{name} and '{target.timeline}' both changed {', '.join(paths[:5])}{more}; nothing of {name} was written, and "
-        f"what comes after it was not picked{before}.",
+        f"{name} does not fit '{target.timeline}': there {', '.join(paths[:5])}{more} "
+        f"{'is' if len(paths) == 1 else 'are'} {conflict.conflicts[0].why}; nothing of {name} was written, and what comes "
+        f"after it was not picked{before}.",
         code="pick_conflict",
         advice=f"Go on with `{again}` and --ours, which keeps what is on '{target.timeline}', or --theirs.",
         turns=" ".join(rest),
