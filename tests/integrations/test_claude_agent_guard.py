@@ -120,6 +120,34 @@ def test_a_failure_is_unknown_and_the_same_call_under_a_new_id_is_refused(store:
     assert here.may("r2", "Read", path="a") is None
 
 
+def line(number: int, role: str, content: Any) -> Any:
+    """One line of the session's transcript."""
+    before = None if number == 1 else f"u{number - 1}"
+    about = {"type": role, "uuid": f"u{number}", "parentUuid": before, "sessionId": SESSION}
+    return {**about, "timestamp": "2026-01-01T00:00:00Z", "message": {"role": role, "content": content}}
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_payment_that_the_session_never_got_is_not_made_again(tmp_path: Path, is_stored: bool) -> None:
+    """The program ends before the lines of the turn are stored; if they are, the control, Claude may want another."""
+    key: Any = {"project_key": "-home-me", "session_id": SESSION}
+    paid = [{"type": "tool_use", "id": "t1", "name": "pay", "input": {"euro": 5}}]
+    result = [{"type": "tool_result", "tool_use_id": "t1", "content": "paid"}]
+    with perdure.open(tmp_path / "a.db") as store:
+        asyncio.run(Sessions(store).append(key, [line(1, "user", "hello")]))
+        here = claude(store)
+        assert here.may("t1", euro=5) is None
+        here.done("t1", "paid")
+        if is_stored:
+            asyncio.run(Sessions(store).append(key, [line(2, "assistant", paid), line(3, "user", result)]))
+    with perdure.open(tmp_path / "a.db") as store:
+        refusal = claude(store).may("t2", euro=5)
+
+        assert (refusal is None) == is_stored
+        assert refusal is None or "not in this conversation" in refusal
+        assert store.verify().ok
+
+
 def test_a_call_that_a_person_denies_was_not_made(store: perdure.Store) -> None:
     """It has failed without an effect, so that it may be asked for again; what is permitted stays started."""
     guard = ToolGuard(Sessions(store), {"pay": "financial"})

@@ -7,7 +7,7 @@ import dataclasses
 import operator
 import signal
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import pytest
 
@@ -166,7 +166,11 @@ def ask(euro: int, id: str, message: str | None) -> AIMessage:
 
 
 def graph(
-    store: perdure.Store, *messages: AIMessage, guard: ToolGuard | None = None, state: Any = MessagesState
+    store: perdure.Store,
+    *messages: AIMessage,
+    guard: ToolGuard | None = None,
+    state: Any = MessagesState,
+    saver: Saver | None = None,
 ) -> Any:
     """A graph whose model says these messages, one for each input, and whose tools run."""
     said = iter(messages)
@@ -179,7 +183,7 @@ def graph(
     built.add_node("tools", node)
     built.add_edge(START, "model")
     built.add_edge("model", "tools")
-    return built.compile(checkpointer=Saver(store))
+    return built.compile(checkpointer=saver or Saver(store))
 
 
 def answers(app: Any) -> list[tuple[str, str]]:
@@ -334,6 +338,37 @@ def test_a_call_that_was_made_on_another_branch_is_not_made_again(tmp_path: Path
         app.invoke({"messages": [HumanMessage("pay")]}, first.config, durability="sync")
 
         assert PAID == [5]
+
+
+def test_a_run_that_lost_a_race_does_not_pay_what_the_winner_paid(tmp_path: Path) -> None:
+    """Its model sees nothing of the other payment; what it pays itself is in the ledger of its branch."""
+
+    class RacingSaver(Saver):
+        """Lets another run finish between the reading and the writing of this one."""
+
+        others: ClassVar[list[Any]] = []
+
+        def get_tuple(self, config: Any) -> Any:
+            found = super().get_tuple(config)
+            if self.others:
+                self.others.pop()()
+            return found
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        saver = RacingSaver(store, on_conflict="branch")
+        app = graph(store, ask(5, "c1", "m1"), ask(5, "c2", "m2"), saver=saver)
+
+        def run() -> Any:
+            return app.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+
+        saver.others.append(run)
+        lost = run()
+
+        assert PAID == [5]
+        assert [each.status for each in lost["messages"] if each.type == "tool"] == ["error"]
+        assert sorted(call.state for call in store.thread("t").calls()) == ["denied", "succeeded"]
+        assert answers(app) == [("success", "paid 5")]
+        assert store.verify().ok
 
 
 @pytest.mark.parametrize("message", ["m1", None])

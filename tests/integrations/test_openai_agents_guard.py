@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,48 @@ def test_an_error_is_unknown_and_told_and_the_same_call_under_a_new_id_is_stoppe
     assert "is unknown" in outputs[0]
     assert "unknown" in outputs[1]
     assert states(store) == ["denied", "unknown"]
+
+
+@pytest.mark.parametrize(("is_lost", "paid"), [(True, [5]), (False, [5, 5])])
+def test_a_payment_that_the_session_never_got_is_not_made_again(
+    store: perdure.Store, is_lost: bool, paid: list[int]
+) -> None:
+    """A run that fails leaves the result in the ledger alone; if the session has it, the control, the model may want another."""
+
+    class FailingSession(Session):
+        """A session that stores what the user says, and then fails."""
+
+        async def add_items(self, items: Any) -> None:
+            if is_lost and await self.get_items():
+                raise ConnectionError("reset")
+            await super().add_items(items)
+
+    session = FailingSession(store.thread("t", agent="pays"))
+    model = ScriptedModel([[function_call("pay", {"euro": 5}, call_id="c1")], [assistant_message("ok")]])
+    agent = Agent(name="pays", model=model, tools=ToolGuard(session, {"pay": "financial"}).wrap([pay]))
+    with contextlib.suppress(ConnectionError):
+        asyncio.run(Runner.run(agent, "pay", session=session))
+    outputs = ask(store, function_call("pay", {"euro": 5}, call_id="c2"))
+
+    assert paid == PAID
+    assert ("not in this conversation" in outputs[-1]) == is_lost
+    assert store.verify().ok
+
+
+def test_an_agent_that_is_a_tool_pays_again_in_the_next_turn(store: perdure.Store) -> None:
+    """Its own calls are never in the session, and are not lost for that."""
+    session = Session(store.thread("t", agent="pays"))
+    guard, model = ToolGuard(session, {"pay": "financial"}), ScriptedModel()
+    inner = Agent(name="inner", model=model, tools=guard.wrap([pay])).as_tool("pay_by_agent", "Pay.")
+    outer = Agent(name="outer", model=model, tools=[inner])
+    for number in (1, 2):
+        model.enqueue([function_call("pay_by_agent", {"input": "five"}, call_id=f"outer{number}")])
+        model.enqueue([function_call("pay", {"euro": 5}, call_id=f"inner{number}")])
+        model.enqueue([assistant_message("ok")])
+        model.enqueue([assistant_message("ok")])
+        asyncio.run(Runner.run(outer, f"pay {number}", session=session))
+
+    assert PAID == [5, 5]
 
 
 def test_an_error_that_fails_the_run_still_does(store: perdure.Store) -> None:

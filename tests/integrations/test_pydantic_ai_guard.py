@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pydantic_ai.conversation_store")
 
 from pydantic_ai import Agent, ModelRetry, Tool, ToolReturn
+from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -154,6 +155,41 @@ def test_a_turn_that_was_saved_is_not_taken_for_the_next_one(tmp_path: Path) -> 
         assert roles == ["user", "assistant", "tool", "assistant"] * 2
 
 
+def test_a_history_that_is_cut_does_not_make_two_turns_one(tmp_path: Path) -> None:
+    """With the last messages only, each turn has as many before it; made again unsaved, the control, a turn pays nothing."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        agent = Agent(asking(5), tools=[pay], capabilities=[ToolGuard(store)])
+        messages: list[ModelMessage] = []
+        for _ in range(4):
+            run = asyncio.run(agent.run("pay again", conversation_id="t", message_history=messages[-4:]))
+            asyncio.run(agent.run("pay again", conversation_id="t", message_history=messages[-4:]))
+            messages = run.all_messages()
+
+        assert PAID == [5] * 4
+
+
+def test_messages_that_are_cut_during_a_run_do_not_make_two_calls_one(tmp_path: Path) -> None:
+    """The guard counts the equal calls of a run, whatever of them the model is still shown; again, it makes none of them."""
+
+    def last_three(messages: list[ModelMessage]) -> list[ModelMessage]:
+        return messages[-3:]
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        guard = ToolGuard(store)
+        for _ in range(2):
+            left = iter(range(4))
+
+            def reply(messages: list[ModelMessage], info: AgentInfo, left: Any = left) -> ModelResponse:
+                is_over = next(left, None) is None
+                return ModelResponse([TextPart("ok") if is_over else ToolCallPart("pay", {"euro": 5})])
+
+            capabilities = [guard, ProcessHistory(last_three)]
+            agent = Agent(FunctionModel(reply), tools=[pay], capabilities=capabilities)
+            asyncio.run(agent.run("pay four times", conversation_id="t"))
+
+        assert PAID == [5] * 4
+
+
 def test_an_error_leaves_the_outcome_unknown_and_the_same_call_is_stopped(tmp_path: Path) -> None:
     """At the same place and at another one: nobody knows whether the payment was made."""
     with perdure.open(tmp_path / "agents.db") as store:
@@ -230,7 +266,7 @@ def reply(messages, info):
 with perdure.open(path) as store:
     guard = [] if how == "unguarded" else [ToolGuard(store, repeat_guard="allow" if how == "by id" else "deny")]
     if how == "by id":
-        tool_guard._guarded = lambda ctx, call, tool, args: GuardedCall(
+        tool_guard._guarded = lambda ctx, call, tool, args, number: GuardedCall(
             id=call.tool_call_id, tool=call.tool_name, arguments=args)
     agent = Agent(FunctionModel(reply), tools=[pay], capabilities=guard)
     print(agent.run_sync("pay", conversation_id="t").output)

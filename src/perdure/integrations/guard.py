@@ -118,6 +118,11 @@ class CallGuard:
             return Reach("read_only")
         return Reach("external_write", bool(hints.get("idempotentHint")))
 
+    def fingerprint(self, call: GuardedCall) -> str:
+        """Return what equal calls share; empty if the repeat guard does not check this one."""
+        tool = self._tool(call, str)
+        return fingerprint_for(tool, tool.take(_plain(call.arguments))) if tool.reach.guarded else ""
+
     def call(
         self,
         thread: Thread,

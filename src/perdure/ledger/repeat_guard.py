@@ -72,6 +72,7 @@ __all__ = [
     "rebuilt_gate",
     "seen",
     "starting",
+    "starts",
     "BROUGHT",
     "entering",
     "learning",
@@ -366,6 +367,13 @@ def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:
             raise _missing(gate)
         yield from (current.record for current in found if current)
         after += wanted
+
+
+def starts(space: Space, fingerprint: str) -> Iterator[CallRecord]:
+    """Yield the started calls of a fingerprint, newest first."""
+    gate = _gate(space, fingerprint)
+    for number in range(gate.count, 0, -1):
+        yield next(_started(space, gate, after=number - 1))
 
 
 def _missing(gate: Gate) -> Corrupt:

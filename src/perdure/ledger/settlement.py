@@ -24,7 +24,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import Reach, check_decider
 from perdure.projections.calls import Transition
 
-__all__ = ["Late", "answered", "imported", "late", "resolve"]
+__all__ = ["Late", "answered", "imported", "late", "lose_result", "resolve"]
 
 _UNDECLARED = Reach()
 _ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
@@ -121,6 +121,20 @@ def resolve(
         moved = calls.post_first(space, _resolution(space, current, outcome, by, why, staged, preview))
         if moved is not None:
             return moved
+
+
+def lose_result(space: Space, call: str) -> None:
+    """Record that the result of a call that was done is in no conversation, so that an equal call would repeat it."""
+    attempts = Attempts(f"call '{call}'", f"the loss of the result of call '{call}' was not recorded")
+    while True:
+        attempts.begin()
+        current = calls.read(space, call)
+        if current.record.result_label == _NOWHERE or not repeat_guard.done(current.record):
+            return
+        transition = calls.learn(current, at=space.clock(), result_label=_NOWHERE)
+        cells = repeat_guard.doubted(space, current.record)
+        if calls.post_first(space, transition.also(cells=cells)) is not None:
+            return
 
 
 def imported(

@@ -292,7 +292,7 @@ def question_of(found: Repeats, by: str | None) -> str:
             what = f"is {earlier.state}: {_MAY_HAVE}"
         case "elsewhere" if earlier.state == "resolved":
             what = f"was done, as {by or 'a person'} says{f': {earlier.why}' if earlier.why else ''}"
-        case "elsewhere" if earlier.result_label == "":
+        case "elsewhere" if earlier.result_label == "" and earlier.origin != "call":
             what = "was done, as was found out later"
         case "elsewhere":
             what = "was done, but is not in this conversation"

@@ -10,7 +10,7 @@ reports those that the command line itself denied, and `asking` notes what your 
 stops, the outcome of each of its calls that nothing has reported is unknown.
 
 If this process dies, a call that it had started is unknown.  Asked for again, under a new id, the call is refused while that is
-so.  If the ledger cannot be written, a call is refused: nothing with an effect runs that is not in it.
+so, and also if it was done and the session never got its result.  If the ledger cannot be written, a call is refused: nothing with an effect runs that is not in it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from perdure.errors import PerdureError
 from perdure.integrations import records
 from perdure.integrations.claude_agent.sessions import Sessions, key_of
 from perdure.integrations.guard import BegunCall, CallGuard, GuardedCall, GuardOutcome
+from perdure.integrations.lost_results import note_lost_results
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.thread import Thread
@@ -165,7 +166,13 @@ class ToolGuard:
             arguments=cast("Mapping[str, Any]", arguments) if isinstance(arguments, Mapping) else {},
             asked_by="" if self._named is None else place[0],
         )
-        begun = self._guard.begin(self._thread(asked), call)
+        thread, fingerprint = self._thread(asked), self._guard.fingerprint(call)
+        if fingerprint and self._named is None:
+            # The lines of a turn are stored when it ends, and a session without lines cannot be resumed.
+            note_lost_results(
+                thread, fingerprint, applies=lambda: bool(thread.transcript(limit=1)), needs_end=True
+            )
+        begun = self._guard.begin(thread, call)
         if isinstance(begun, GuardOutcome):
             return _refusal(begun)
         with self._lock:

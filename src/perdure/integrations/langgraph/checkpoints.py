@@ -27,6 +27,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, get_checkpoint_metadata
 
 from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, PerdureError, Unsupported
+from perdure.history import reader
 from perdure.integrations.checkpoint_layout import (
     CHANNELS,
     RECORD,
@@ -209,6 +210,20 @@ class GraphThreads(FrameworkThreads):
             if len(self._lines) > _LINES_MAX:
                 self._lines.clear()
             return self._lines.setdefault((thread_id, line), found)
+
+    def line_with(self, thread: Thread, name: str) -> Thread:
+        """Return the timeline that a named checkpoint is on: `thread` itself if it is there, or if there is none yet.
+
+        A run that lost a race goes on beside the latest checkpoint, and its model sees nothing of what is on `thread`.
+        """
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        commits = thread.named(name)
+        if not commits or reader.is_ancestor(space, commits[-1].digest, thread.head.commit):
+            return thread
+        heads = (hold.head for hold in thread.timelines())
+        beside = (each for each in heads if reader.is_ancestor(space, commits[-1].digest, each.commit))
+        found = next(beside, None)
+        return thread if found is None else thread.on(found.timeline)
 
     def latest(self, thread_id: str, namespace: str) -> FoundCheckpoint | None:
         """Return the checkpoint at the head of a namespace; None if there is none."""

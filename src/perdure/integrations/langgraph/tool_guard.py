@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from perdure import aio
 from perdure.errors import Invalid, NotDone
+from perdure.integrations.checkpoint_layout import name_of
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 from perdure.integrations.langgraph.checkpoints import GraphThreads
@@ -229,7 +230,11 @@ class ToolGuard:
                 code="thread_not_named",
                 advice='Give one: {"configurable": {"thread_id": …}}, or ToolGuard(…, thread=…).',
             )
-        return self._threads.begin(str(named))
+        thread, given = self._threads.begin(str(named)), _configurable(request)
+        if self._thread is not None or not isinstance(given.get("__pregel_checkpointer"), Saver):
+            return thread
+        places = cast("Mapping[str, Any]", given.get("checkpoint_map") or {})  # by namespace
+        return self._threads.line_with(thread, name_of("", str(places[""]))) if "" in places else thread
 
 
 def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:

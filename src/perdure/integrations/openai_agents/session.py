@@ -70,6 +70,10 @@ class Session:
         """The thread that has the items."""
         return self._thread
 
+    def items(self) -> list[_Item]:
+        """Return the items, oldest first, without awaiting them."""
+        return self._get(None)
+
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the items, oldest first; with a `limit`, or one in the settings, the last ones."""
         most = resolve_session_limit(limit, self.session_settings)

@@ -11,7 +11,8 @@ The guard recognises a call by its id and arguments within one conversation.  Op
 give the same ids in each conversation.  The thread of a `Session` is one conversation.  If several conversations that are
 stored elsewhere share the ledger of one thread, each needs a guard that names its `conversation`: the SDK does not tell a
 tool in which conversation it was called.  After a crash the SDK asks the model again, and the model asks for the same
-call under a new id: the guard stops it by its fingerprint while the outcome of the first is unknown.
+call under a new id: the guard stops it by its fingerprint while the outcome of the first is unknown, or if the session
+never got its result.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import copy
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, cast
 
 from agents.exceptions import ModelBehaviorError
@@ -37,6 +39,7 @@ from perdure.errors import NotDone
 from perdure.integrations import records
 from perdure.integrations.door import Workers
 from perdure.integrations.guard import CallGuard, GuardedCall
+from perdure.integrations.lost_results import note_lost_results
 from perdure.integrations.openai_agents.session import Session, thread_of
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
@@ -72,6 +75,7 @@ class ToolGuard:
         conversation: str = "",
     ) -> None:
         """Guard tools; with `trust_annotations` the hints of an MCP server count for tools without an entry."""
+        self._session = session if isinstance(session, Session) else None
         self._thread = session.thread if isinstance(session, Session) else thread_of(session)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
         self._workers, self._trusts = Workers(), trust_annotations
@@ -108,6 +112,7 @@ class ToolGuard:
 
         thread = aio.Thread(self._workers.workers, self._thread)
         call = self._call(tool, context, arguments)
+        await self._note_lost_results(context, call)
         try:
             outcome = await self._guard.acall(thread, call, run, store=_stored)
         except NotDone as error:
@@ -123,6 +128,21 @@ class ToolGuard:
         if outcome.is_result and isinstance(outcome.stored, dict):
             return outcome.stored.get(_OUTPUT)
         return outcome.text
+
+    async def _note_lost_results(self, context: ToolContext[Any], call: GuardedCall) -> None:
+        """Note equal calls whose results the session never got."""
+        fingerprint, session = self._guard.fingerprint(call), self._session
+        if session is None or not fingerprint:
+            return
+
+        def is_of_session() -> bool:
+            # A run beside the session, as that of an agent which is a tool, has a conversation that is stored nowhere.
+            asked = next((each for each in reversed(session.items()) if each.get("role") == "user"), None)
+            return asked is not None and asked in cast("list[Any]", context.turn_input)
+
+        await self._workers.acall(
+            partial(note_lost_results, self._thread, fingerprint, applies=is_of_session)
+        )
 
     def _call(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> GuardedCall:
         hints = tool.mcp_annotations if self._trusts else None

@@ -4,8 +4,8 @@
 
 pydantic-ai stores a conversation after a run, and mints ids for calls.  So after a crash nothing that is stored names the
 call, and the model asks for it under a new id.  The guard knows it again by its place: the conversation, how many messages
-came before the run, what the user says in it, the tool, its arguments, and the number of this call among equal calls of the
-run.  A finished call is then answered from the ledger.  One that was cut off is not made again: the guard tells the model that its outcome is unknown.  The same
+came before the run and from which run the last of them is, what the user says in it, the tool, its arguments, and the number
+of this call among equal calls of the run.  A finished call is then answered from the ledger.  One that was cut off is not made again: the guard tells the model that its outcome is unknown.  The same
 call at another place is stopped by its fingerprint while that outcome is unknown.
 
 A tool that raises `ModelRetry`, or defers the call, says that it has done nothing yet, and may be called again.  Any other
@@ -15,9 +15,11 @@ error leaves the outcome unknown.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
+from threading import Lock
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -31,7 +33,7 @@ from pydantic_ai.exceptions import (
     ToolFailed,
     ToolRetryError,
 )
-from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ToolCallPart, UserPromptPart
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_core import to_jsonable_python
 
@@ -52,6 +54,7 @@ __all__ = ["ToolGuard"]
 
 _NOT_DONE = (ModelRetry, ToolRetryError, CallDeferred, ApprovalRequired, SkipToolExecution)
 _RETURN = "$tool-return"
+_RUNS_MAX = 10_000  # runs at once whose calls are counted
 _returns: TypeAdapter[Any] = TypeAdapter(ToolReturn)
 
 
@@ -76,6 +79,7 @@ class ToolGuard(AbstractCapability[Any]):
         self._threads = FrameworkThreads(self._door.store, None, framework=FRAMEWORK)
         self._conversations = Conversations(self._door.store)
         self._guard = CallGuard(effects, repeat_guard=repeat_guard)
+        self._run_calls = _RunCalls()
 
     async def wrap_tool_execute(
         self,
@@ -96,7 +100,8 @@ class ToolGuard(AbstractCapability[Any]):
                 raise NotDone("the tool asks to be called again.", code="tool_paused") from cause
 
         thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, ctx)))
-        guarded = _guarded(ctx, call, tool_def, arguments)
+        number = self._run_calls.number(ctx, call, arguments)
+        guarded = _guarded(ctx, call, tool_def, arguments, number)
         try:
             outcome = await self._guard.acall(thread, guarded, run, store=_stored, describe=_described)
         except NotDone as error:
@@ -121,8 +126,36 @@ class ToolGuard(AbstractCapability[Any]):
         return found.line if found is not None else self._threads.begin(named)
 
 
+class _RunCalls:
+    """Counts the equal calls of each run, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, dict[str, list[str]]] = OrderedDict()
+        self._lock = Lock()
+
+    def number(self, ctx: RunContext[Any], call: ToolCallPart, arguments: Mapping[str, Any]) -> int:
+        """Return the number of this call among the equal ones of its run: the same tool with the same arguments.
+
+        The messages of the run cannot tell it: a program may shorten them while the run goes on.
+        """
+        key = json.dumps([call.tool_name, arguments], sort_keys=True)
+        with self._lock:
+            calls = self._runs.setdefault(str(ctx.run_id), {})
+            self._runs.move_to_end(str(ctx.run_id))
+            if len(self._runs) > _RUNS_MAX:
+                self._runs.popitem(last=False)
+            equal = calls.setdefault(key, [])
+            if call.tool_call_id not in equal:
+                equal.append(call.tool_call_id)
+            return equal.index(call.tool_call_id) + 1
+
+
 def _guarded(
-    ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, arguments: Mapping[str, Any]
+    ctx: RunContext[Any],
+    call: ToolCallPart,
+    tool_def: ToolDefinition,
+    arguments: Mapping[str, Any],
+    number: int,
 ) -> GuardedCall:
     own = [each for each in ctx.messages if each.run_id == ctx.run_id]
     said = [
@@ -132,30 +165,19 @@ def _guarded(
         if isinstance(part, UserPromptPart)
     ]
     conversation = ctx.run_id if ctx.conversation_id is None else ctx.conversation_id
-    place = json.dumps([conversation, len(ctx.messages) - len(own), said], sort_keys=True)
+    before = [each.run_id for each in ctx.messages if each.run_id != ctx.run_id]
+    # A program may give the last few messages only: then each run has as many before it, but not those of the same run.
+    place = json.dumps([conversation, len(before), before[-1:], said], sort_keys=True)
     metadata: Mapping[str, Any] = tool_def.metadata or {}
     annotations = metadata.get("annotations")
     return GuardedCall(
-        id=f"{call.tool_name}-{_number(own, call)}",
+        id=f"{call.tool_name}-{number}",
         tool=call.tool_name,
         arguments=arguments,
         asked_by=sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
         annotations=cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else None,
         schema=tool_def.parameters_json_schema,
     )
-
-
-def _number(messages: list[ModelMessage], call: ToolCallPart) -> int:
-    """Return the number of this call among equal calls of the run: the same tool with the same arguments."""
-    number = 0
-    for message in messages:
-        for part in message.parts:
-            if not isinstance(part, ToolCallPart) or part.tool_name != call.tool_name:
-                continue
-            if part.tool_call_id == call.tool_call_id:
-                return number + 1
-            number += part.args_as_dict() == call.args_as_dict()
-    return number + 1
 
 
 def _stored(value: Any) -> Json:
