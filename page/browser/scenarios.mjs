@@ -321,6 +321,11 @@ export const scenarios = {
       await wrong.getByRole('link', { name: 'turn 3' }).click();
       await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
       await page.getByRole('region', { name: 'What changed at /cart.json' }).getByText('-97').waitFor();
+      // Before an edit is before it, although nothing was said there that could be said otherwise.
+      await page.evaluate(async () => (await fetch(`${window.root}v1/threads/cart/state/cart.json`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '{"total": 15}' })).text());
+      await go('/threads/cart?path=/cart.json');
+      await history.getByRole('button', { name: 'Fork before the change after turn 5' }).click();
+      await page.getByRole('dialog', { name: 'Fork before edit after turn 5' }).waitFor();
     });
   },
 
@@ -501,6 +506,7 @@ export const scenarios = {
       await earlier.getByRole('button', { name: 'It was done', exact: true }).click();
       await earlier.getByText('resolved: done').waitFor();
       await card.getByText(/This was done already, as local said/).waitFor();
+      await page.getByRole('link', { name: /unknown/ }).waitFor({ state: 'detached' });
       assert.doesNotMatch(await approve.getAttribute('class'), /primary/);
       await page.reload();
       await card.getByText(/This was done already, as local said/).waitFor();

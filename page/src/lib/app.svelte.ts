@@ -50,7 +50,7 @@ class Shared {
     this.#feed = follow(
       '/v1/events',
       ({ data }) => {
-        this.#count();
+        this.count();
         const sent = data as { type: string; approvals?: number; running?: number; waiting?: number; thread?: string };
         if (sent.type === 'hello') {
           this.waiting = sent.approvals ?? 0;
@@ -66,8 +66,12 @@ class Shared {
     );
   }
 
-  /** Count the unknown calls soon: not for each event, as a busy store has many. */
-  #count(): void {
+  /** Count the unknown calls soon: not for each event, as a busy store has many; `now`: after an act of this person. */
+  count(now = false): void {
+    if (now) {
+      clearTimeout(this.#counting);
+      this.#counting = this.#countedAt = 0;
+    }
     this.#counting ||= window.setTimeout(async () => {
       this.#counting = 0;
       this.#countedAt = Date.now();

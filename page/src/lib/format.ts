@@ -17,7 +17,7 @@ export const fullTime = (at: string): string => `${FULL.format(new Date(at))} ($
 
 export function shortTime(at: string, now = Date.now()): string {
   const time = new Date(at);
-  return now - time.getTime() < 86_400_000 ? CLOCK.format(time) : DAY.format(time);
+  return new Date(now).toDateString() === time.toDateString() ? CLOCK.format(time) : DAY.format(time); // a time of yesterday has its date
 }
 
 export function span(seconds: number): string {
