@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from perdure import server
+from perdure import errors, server
 from tests.page import browser
 
 _BUILT = Path(server.__file__).with_name("page")
+_REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _GZIP_BYTES_MAX = 120_000
 _AS_HTML = re.compile(
     r"\{@html|innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function"
@@ -61,6 +62,19 @@ def test_no_source_inserts_text_as_html() -> None:
 
     assert len(sources) > 30
     assert {name: uses for name, uses in found.items() if uses} == {}
+
+
+def test_the_page_has_advice_only_for_errors_that_exist() -> None:
+    """Each code in its table is one of the reference, and no advice there names a function of the library."""
+    table = (browser.SOURCES / "src" / "lib" / "advice.ts").read_text(encoding="utf-8")
+    known = set(re.findall(r"`(\w+)`", (_REFERENCE / "errors.md").read_text(encoding="utf-8")))
+    known |= {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in vars(errors)}  # of whole classes
+
+    advice = dict(re.findall(r"^  (\w+): '(.*)',$", table, re.MULTILINE))
+
+    assert len(advice) > 20
+    assert set(advice) - known == set()
+    assert [text for text in advice.values() if "(" in text] == []
 
 
 def test_the_page_names_no_other_address() -> None:

@@ -49,6 +49,8 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "joining",
                 "away",
                 "blame",
+                "history",
+                "possible",
                 "readme",
                 "fork",
                 "compare",
@@ -68,7 +70,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
 def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path: Path) -> None:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("late", "overtaken", "promote", "lost"))
+        chromium.play(link, tmp_path, ("late", "conflict", "overtaken", "promote", "lost"))
 
 
 def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> None:

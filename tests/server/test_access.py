@@ -47,6 +47,7 @@ BODIES: dict[str, Any] = {
 QUERIES = {
     "diff": "a=HEAD",
     "blame": "path=/x.json",
+    "state-log": "path=/x.json",
     "search": "q=secret",
     "objects": "thread=T",
     "artifacts/": "thread=T",

@@ -207,6 +207,7 @@ def test_a_cursor_names_no_thread_that_the_key_may_not_see(
         ("/?focus=1&q=chat", "/v1/threads?q=chat"),
         ("/threads/chat?at=HEAD&tab=calls&call=c1", "/v1/threads/chat?at=HEAD"),
         ("/threads/chat?at=HEAD&tab=state&path=%2Fpl%C3%A4n.json", "/v1/threads/chat?at=HEAD"),
+        ("/threads/chat?path=%2Fpl%C3%A4n.json&place=%5B%22a%22%5D", "/v1/threads/chat"),
         ("/threads/chat/calls?effect=financial&call=c1", "/v1/threads/chat/calls?effect=financial"),
         ("/threads/chat/blame?path=%2Fpl%C3%A4n.json", "/v1/threads/chat/blame?path=%2Fpl%C3%A4n.json"),
         ("/approvals?call=chat%2Fc1", "/v1/approvals"),

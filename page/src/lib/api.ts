@@ -1,4 +1,5 @@
 // Requests to the server.  Every failure is a `Problem` with the server's code and facts; no code reads its sentence.
+import { ADVICE } from './advice';
 import type { Json } from './shapes';
 
 export class Problem extends Error {
@@ -48,7 +49,7 @@ export async function problemOf(answer: Response): Promise<Problem> {
   if (answer.status === 401) credential.lost();
   try {
     const body = await answer.json();
-    return new Problem(answer.status, body.code ?? 'unknown', body.detail ?? answer.statusText, body.advice ?? '', body.facts ?? {});
+    return new Problem(answer.status, body.code ?? 'unknown', body.detail ?? answer.statusText, ADVICE[body.code] ?? body.advice ?? '', body.facts ?? {});
   } catch {
     return new Problem(answer.status, 'unknown', `The server answered ${answer.status}.`);
   }

@@ -1,11 +1,14 @@
 // What the whole page shares: who is asking, what waits, the theme, and short notices.
 import { credential, get } from './api';
 import type { Problem } from './api';
-import type { Session } from './shapes';
+import type { CallPage, Session } from './shapes';
 import { asProblem, connection } from './load.svelte';
 import { follow, type Following } from './stream';
 
 export interface Changed { thread: string; at: number }
+
+const COUNT_MS = 5000; // between two counts
+const UNKNOWN_SHOWN = 20;
 
 class Shared {
   session = $state.raw<Session | null>(null);
@@ -13,6 +16,8 @@ class Shared {
   problem = $state.raw<Problem | null>(null);
   waiting = $state(0);
   running = $state(0);
+  unknown = $state(0); // calls whose outcome is unknown
+  hasMoreUnknown = $state(false);
   online = $state(true);
   changed = $state.raw<Changed | null>(null); // the thread that changed last
   notice = $state('');
@@ -21,6 +26,8 @@ class Shared {
   marked = $state.raw<{ thread: string; timeline: string; at: string; label: string } | null>(null); // to compare with
   #feed: Following | null = null;
   #clear = 0;
+  #counting = 0;
+  #countedAt = 0;
 
   can(role: 'operator' | 'approver' | 'admin'): boolean {
     const roles = this.session?.roles ?? [];
@@ -43,6 +50,7 @@ class Shared {
     this.#feed = follow(
       '/v1/events',
       ({ data }) => {
+        this.count();
         const sent = data as { type: string; approvals?: number; running?: number; waiting?: number; thread?: string };
         if (sent.type === 'hello') {
           this.waiting = sent.approvals ?? 0;
@@ -56,6 +64,25 @@ class Shared {
         if (open && again) connection.returns++;
       },
     );
+  }
+
+  /** Count the unknown calls soon: not for each event, as a busy store has many; `now`: after an act of this person. */
+  count(now = false): void {
+    if (now) {
+      clearTimeout(this.#counting);
+      this.#counting = this.#countedAt = 0;
+    }
+    this.#counting ||= window.setTimeout(async () => {
+      this.#counting = 0;
+      this.#countedAt = Date.now();
+      try {
+        const page = await get<CallPage>(`/v1/calls?limit=${UNKNOWN_SHOWN}`);
+        this.unknown = page.calls.length;
+        this.hasMoreUnknown = page.more;
+      } catch {
+        // the next event counts again
+      }
+    }, Math.max(0, this.#countedAt + COUNT_MS - Date.now()));
   }
 
   say(text: string): void {

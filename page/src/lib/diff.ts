@@ -63,6 +63,18 @@ export function isSame(a: Json | undefined, b: Json | undefined): boolean {
   return names.length === Object.keys(b).length && names.every((name) => name in b && isSame(a[name], b[name]));
 }
 
+export interface PlaceChange { place: (string | number)[]; before: Json | undefined; after: Json | undefined }
+
+/** The innermost places at which two values differ; undefined: there is no value. */
+export function changedPlaces(before: Json | undefined, after: Json | undefined, place: (string | number)[] = []): PlaceChange[] {
+  if (isSame(before, after)) return [];
+  const isNested = before !== null && after !== null && typeof before === 'object' && typeof after === 'object' && Array.isArray(before) === Array.isArray(after);
+  if (!isNested) return [{ place, before, after }];
+  const [old, now] = [before as Record<string, Json>, after as Record<string, Json>];
+  const names = [...new Set([...Object.keys(old), ...Object.keys(now)])];
+  return names.flatMap((name) => changedPlaces(old[name], now[name], [...place, Array.isArray(after) ? Number(name) : name]));
+}
+
 /** The lines that changed, each with a few around it; null stands for lines that are left out. */
 export function hunks(all: Line[], around = 3): (Line | null)[] {
   const near = new Array<boolean>(all.length).fill(false);

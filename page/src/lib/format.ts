@@ -10,11 +10,14 @@ const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric',
 export const turnName = ({ kind, number }: Pick<Turn, 'kind' | 'number'>): string =>
   kind === 'message' ? `turn ${number}` : `${kind} after turn ${number}`;
 
+/** Where a fork at a turn begins unless a person chooses: before what was said in it, so that it can be said otherwise. */
+export const forkPlace = ({ before, input }: Pick<Turn, 'before' | 'input'>): 'before' | 'after' => (before && input ? 'before' : 'after');
+
 export const fullTime = (at: string): string => `${FULL.format(new Date(at))} (${ZONE}) · ${at}`;
 
 export function shortTime(at: string, now = Date.now()): string {
   const time = new Date(at);
-  return now - time.getTime() < 86_400_000 ? CLOCK.format(time) : DAY.format(time);
+  return new Date(now).toDateString() === time.toDateString() ? CLOCK.format(time) : DAY.format(time); // a time of yesterday has its date
 }
 
 export function span(seconds: number): string {
@@ -58,6 +61,13 @@ export const comparable = (value: Value | null): Json | undefined =>
 /** What people call the state of a run or a call. */
 export const inWords = (name: string): string => name.replaceAll('_', ' ');
 
+// Why a run commits, as the runtime names it; the reason of another commit is in the words of who made it.
+const REASONS: Record<string, string> = {
+  user_message: 'with the message', assistant_turn_committed: 'with the answer', tool_results_committed: 'by the results of its tools',
+  backend_switched: 'when the backend was switched', run_finished: 'when the run ended',
+};
+export const reasonWords = (reason: string): string => REASONS[reason] ?? inWords(reason);
+
 /** The state of a call; one that a person has settled says how. */
 export const callState = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): string => (state === 'resolved' && outcome ? `resolved: ${outcome}` : state);
 
@@ -65,6 +75,17 @@ export const callState = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): 
 export const wasDone = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): boolean => state === 'succeeded' || (state === 'resolved' && outcome === 'done');
 
 const REPEATS: Record<string, string> = { unclear: 'possible repeat', elsewhere: 'repeat: was done', backend: 'repeat: was done', denied: 'repeat: was denied' };
+
+/** The keys and indexes that lead to a place inside a document, as the address has them: a JSON list, or one key. */
+export function placeSteps(place: string | null): (string | number)[] {
+  if (place === null) return [];
+  try {
+    const found = JSON.parse(place) as Json;
+    return Array.isArray(found) ? (found as (string | number)[]) : [place];
+  } catch {
+    return [place];
+  }
+}
 
 /** How a question of the repeat guard is marked in a list; null: the tool itself asks. */
 export function repeatMark({ action, parameters }: Pick<Ticket, 'action' | 'parameters'>): string | null {

@@ -49,7 +49,7 @@ export interface Call {
   why: string | null; at: string;
 }
 export interface CallPage { thread: string | null; calls: Call[]; more: boolean; next?: string }
-export interface CallDetail { thread: string; call: Call; shown: string | null; passed: { at: string; states: string[]; by: string | null; why: string | null }[] }
+export interface CallDetail { thread: string; call: Call; reconcilable: boolean; shown: string | null; passed: { at: string; states: string[]; by: string | null; why: string | null }[] }
 
 export interface Ticket {
   thread: string; id: string; call: string; tool: string; effect: string; idempotent: boolean; arguments: Json;
@@ -76,6 +76,7 @@ export interface Value { form: string; media_type: string; size: number; digest:
 export interface StateChange { path: string; what: string; before: Value | null; after: Value | null }
 export interface Side { name: string; commit: string | null; messages: Message[]; calls: { commit: string; call: string; tool: string }[] }
 export interface Comparison { thread: string; same: boolean; base: string | null; a: Side; b: Side; state: StateChange[] }
+export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string }[] }
 export interface Entry { path: string; form: string; media_type: string; size: number; digest: string; preview: string }
 export interface StatePage { commit: string | null; prefix: string; paths: Entry[]; more: boolean; next?: string }
 export interface StateValue extends Value { path: string; commit: string | null }
@@ -83,6 +84,11 @@ export interface Blame {
   path: string; place: (string | number)[]; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
   run: string | null; backend: string | null; message: Message | null;
 }
+export interface PathVersion {
+  commit: string; before: string | null; turn: number; apart: boolean; reason: string; input: string; at: string; run: string | null;
+  digest: string | null; size: number | null; preview: string | null; forgotten: boolean; value?: Json;
+}
+export interface PathLog { path: string; place: (string | number)[]; versions: PathVersion[]; more: boolean; next?: string }
 export interface ContextItem { tier: number; tier_name: string; what: string; tokens: number; included: boolean; why: string; refs: string[] }
 export interface Context {
   thread: string; timeline: string; backend: string; commit: string | null; window: number | null; reserved: number;

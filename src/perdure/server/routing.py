@@ -484,7 +484,7 @@ _SINGLE = frozenset(
 )
 REPEATED = "\n"  # no value of a header has it
 _BETWEEN = {"cookie": "; "}  # HTTP/2 lets a client divide it
-_VIEW_PARAMETERS = frozenset({"tab", "path", "call", "focus"})  # of the page's addresses
+_VIEW_PARAMETERS = frozenset({"tab", "path", "place", "call", "focus"})  # of the page's addresses
 _RECEIVE_SECONDS = 60.0  # for a whole body
 
 

@@ -55,6 +55,7 @@ from perdure.shapes.lookup import (
     lately,
     run_of,
 )
+from perdure.shapes.path_log import PathLog
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
 from perdure.shapes.text import now, shortened
 from perdure.shapes.threads import (
@@ -362,6 +363,35 @@ def blame(call: HttpCall, query: BlameQuery) -> BlameShape:
     return BlameShape.of(thread, seen, query.path, place)
 
 
+class StateLogQuery(WindowQuery, frozen=True, kw_only=True):
+    """Which path up to which moment; `place` inside the document: one key, or a JSON list of keys and indexes."""
+
+    path: str
+    place: str | None = None
+    limit: int = 20
+
+
+@route("GET", "/v1/threads/{thread}/state-log", "read")
+def list_path_versions(call: HttpCall, query: StateLogQuery) -> Paged[PathLog]:
+    """List the commits that changed a path, newest first, with what it held then.
+
+    A page that takes long has fewer, or none, and `next` leads on.
+    """
+    thread, seen = _window(call, query)
+    call.is_by_digest = False  # how far a page goes depends on the time that it takes
+    until = time.monotonic() + _LIST_SECONDS
+    page, next = PathLog.of(
+        thread,
+        seen,
+        query.path,
+        () if query.place is None else parse_place(query.place),
+        limit=query.size,
+        is_late=lambda: time.monotonic() > until,
+        has_values=True,
+    )
+    return Paged(page, next)
+
+
 class DiffQuery(LineQuery, frozen=True, kw_only=True):
     """Which two moments; `b` null: now."""
 
@@ -430,11 +460,22 @@ def list_calls(call: HttpCall, query: CallsQuery) -> CallPage:
     )
 
 
+class ServedCall(CallDetail, frozen=True, kw_only=True):
+    """One tool call, and whether its tool can be asked here."""
+
+    reconcilable: bool  # this server has the tool, and it has a hook that finds out what happened
+
+
 @route("GET", "/v1/threads/{thread}/calls/{call}", "read")
-def show_call(call: HttpCall) -> CallDetail:
+def show_call(call: HttpCall) -> ServedCall:
     """Show one call: its arguments, its result and its changes of state."""
     thread = call.thread()
-    return CallDetail.of(thread, thread.trace(call.segments["call"]))
+    traced = thread.trace(call.segments["call"])
+    detail = CallDetail.of(thread, traced)
+    agent = call.server.agents.get(thread.agent)
+    tool = None if agent is None else agent.toolbox.get(traced.record.tool)
+    can_ask = tool is not None and tool.reconciler is not None
+    return ServedCall(**msgspec.structs.asdict(detail), reconcilable=can_ask)
 
 
 @route("GET", "/v1/threads/{thread}/approvals/{call}", "read")
