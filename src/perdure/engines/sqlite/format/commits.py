@@ -197,7 +197,7 @@ def _bodies_of(events: Sequence[Event], spans: bytes | None, words: bytes | None
     """Return the words of events that are stored beside a commit, by their digests."""
     if not words:
         return _NO_BODIES
-    if len(events) == 1 and type(events[0]) is MessageAppended and events[0].size == len(words):  # as of most
+    if events and type(events[0]) is MessageAppended and events[0].size == len(words):  # as of most
         return {digest_of(Kind.BODY, words): words}
     found: dict[Digest, bytes] = {}
     try:
@@ -282,7 +282,7 @@ def _events_in(window: Sequence[Sequence[Any]], size: int) -> list[CommitEvents]
             changeset.run_id if stored.run is None else run_of(stored.run),
             events,
             {digest: said}
-            if len(events) == 1 and type(events[0]) is MessageAppended and events[0].body == digest
+            if events and type(events[0]) is MessageAppended and events[0].body == digest
             else _bodies_of(events, span, said),
         )
         for name, (stored, parent, root, _, at, changeset, _), events, digest, span, said in zip(
@@ -298,7 +298,7 @@ def _checked(
     depths, ats, roots, fields, texts, cut = columns
     bodies = _texts_of(texts, cut)
     known = {each: _decode_fields(each) for each in set(fields)}
-    plain = {each: _plain_thread(known[each]) for each in known}
+    plain = {each: _plain_fields(known[each]) for each in known}
     stored, named = [known[each] for each in fields], _digests_of(_CHANGESETS, bodies)
     parts = list(zip(stored, parents, _hexed(roots), depths, ats, decode_events(bodies), named, strict=True))
     if _digests_of(_COMMITS, _commit_texts(parts, [plain[each] for each in fields])) != names:
@@ -306,13 +306,17 @@ def _checked(
     return parts
 
 
-def _plain_thread(stored: StoredCommit) -> str | None:
-    """Return the thread of a commit as JSON; None if the fields say more than that."""
-    return _quoted(stored.thread) if stored == StoredCommit(stored.thread) else None
+def _plain_fields(stored: StoredCommit) -> tuple[str, str] | None:
+    """Return the ledger and the thread of a commit as they are in its text; None if its fields say more than that."""
+    if stored != StoredCommit(stored.thread, ledger=stored.ledger):
+        return None
+    position, chain = stored.ledger or (0, None)
+    ledger = "" if chain is None else f'"ledger":{{"chain":"{chain.hex()}","position":{position}}},'
+    return ledger, _quoted(stored.thread)
 
 
-def _commit_texts(parts: Sequence[_Parts], threads: Sequence[str | None]) -> list[bytes]:
-    """Return the canonical bytes of commits, of most without making one: those with a parent and a plain thread."""
+def _commit_texts(parts: Sequence[_Parts], plain: Sequence[tuple[str, str] | None]) -> list[bytes]:
+    """Return the canonical bytes of commits, of most without making one: those with a parent and plain fields."""
     changesets = [each[5] for each in parts]
     reasons = {each: _quoted(each) for each in {changeset.reason for changeset in changesets}}
     runs = {
@@ -321,12 +325,12 @@ def _commit_texts(parts: Sequence[_Parts], threads: Sequence[str | None]) -> lis
     }
     return [
         (
-            f'{{"at":{at},"changeset":"{named}","depth":{depth},"parents":["{parent}"],'
-            f'"reason":{reasons[changeset.reason]},"root":"{root}",{runs[changeset.run_id]}"thread":{thread}}}'
+            f'{{"at":{at},"changeset":"{named}","depth":{depth},{beside[0]}"parents":["{parent}"],'
+            f'"reason":{reasons[changeset.reason]},"root":"{root}",{runs[changeset.run_id]}"thread":{beside[1]}}}'
         ).encode()
-        if thread is not None and parent is not None
+        if beside is not None and parent is not None
         else encode_commit(commit_from(stored, parent, root, depth, at, changeset, named))
-        for (stored, parent, root, depth, at, changeset, named), thread in zip(parts, threads, strict=True)
+        for (stored, parent, root, depth, at, changeset, named), beside in zip(parts, plain, strict=True)
     ]
 
 
