@@ -32,6 +32,7 @@ from perdure.store.store import Store
 from perdure.testing import Script, say, use
 from tests.forked import PIPE, ForkedProcess, own
 from tests.server.client import TOKEN, Client, key, serving
+from tests.server.test_limited import handed_off
 
 READS = ["threads", "search", "state", "transcript", "log", "diff"]
 ERAS = ("legacy", "auto")  # the handshake of 2025, and the protocol without sessions
@@ -415,3 +416,37 @@ def test_the_address_is_guarded_like_every_other(client: Client) -> None:
     assert client.get("/mcp", Accept="text/event-stream").status == 405
     assert client.ask("POST", "/mcp", raw=b"x" * (9 * 1024 * 1024)).status == 413
     assert client.post("/mcp", asked, Accept="application/json, text/event-stream").status == 200
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("transcript", {"at": "quietly"}),
+        ("transcript", {"timeline": "quietly"}),
+        ("state", {"at": "langgraph:hidden"}),
+        ("log", {"after": "msg-side"}),
+        ("diff", {"a": "msg-undone"}),
+        ("fork", {"name": "mine", "at": "quietly"}),
+    ],
+)
+def test_a_tool_gives_a_key_for_one_agent_no_line_of_another(
+    store: Store, tool: str, arguments: dict[str, Any]
+) -> None:
+    """A tool is a route, so a moment outside the limits is not found; control: a key without limits is answered."""
+    handed = handed_off(store)
+    limited, whole = (
+        key(store, name, "operator", **limits)
+        for name, limits in [("bill", {"agents": ["billing"]}), ("all", {})]
+    )
+
+    async def ask(server: Client) -> tuple[tuple[str, str], Any]:
+        async with over_http(server, limited) as client:
+            hidden = await refused(client, tool, thread="t", **arguments)
+        async with over_http(server, whole) as client:
+            return hidden, await told(client, tool, thread="t", **arguments)
+
+    with serving(store, *handed.agents) as server:
+        (_, code), shown = asyncio.run(ask(server))
+
+    assert code in ("revision_not_found", "timeline_not_found")
+    assert shown is not None

@@ -155,7 +155,7 @@ class AsyncMethod(Generic[_P, _R]):
     """A method, awaited."""
 
     def __init__(self, method: Callable[Concatenate[Any, _P], _R]) -> None:
-        """Call `method` on a worker."""
+        """Call `method`, or what a subclass has in its place, on a worker."""
         self._method = method
         self.__doc__ = method.__doc__
 
@@ -169,7 +169,7 @@ class AsyncMethod(Generic[_P, _R]):
             return self
 
         def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
-            return twin.off_loop(lambda: self._method(twin.target(), *args, **options))
+            return twin.off_loop(lambda: getattr(twin.target(), self._method.__name__)(*args, **options))
 
         return call
 
@@ -180,7 +180,7 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
     def __init__(
         self, method: Callable[Concatenate[Any, _P], _R], wrap: Callable[[ThreadPoolExecutor, _R], _A]
     ) -> None:
-        """Call `method` on a worker, and `wrap` its result."""
+        """Call `method`, or what a subclass has in its place, on a worker, and `wrap` its result."""
         self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
@@ -194,7 +194,9 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> _A:
-            found = await twin.off_loop(lambda: self._method(twin.target(), *args, **options))
+            found = await twin.off_loop(
+                lambda: getattr(twin.target(), self._method.__name__)(*args, **options)
+            )
             return self._wrap(twin.tool_threads, found)
 
         return call
@@ -208,7 +210,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
         method: Callable[Concatenate[Any, _P], Iterator[_R]],
         wrap: Callable[[ThreadPoolExecutor, _R], _A],
     ) -> None:
-        """Call `method` on a worker, and `wrap` each item."""
+        """Call `method`, or what a subclass has in its place, on a worker, and `wrap` each item."""
         self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
@@ -222,7 +224,9 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> AsyncIterator[_A]:
-            items = await twin.off_loop(lambda: self._method(twin.target(), *args, **options))
+            items: Iterator[_R] = await twin.off_loop(
+                lambda: getattr(twin.target(), self._method.__name__)(*args, **options)
+            )
             while page := await twin.off_loop(lambda: list(islice(items, _PAGE))):
                 for item in page:
                     yield self._wrap(twin.tool_threads, item)

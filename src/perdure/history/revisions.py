@@ -31,7 +31,7 @@ from perdure.model.head import Head
 from perdure.model.names import id_meant, moment_label
 from perdure.model.run import RUN
 
-__all__ = ["Exactly", "Name", "resolve"]
+__all__ = ["Exactly", "Name", "no_moment", "resolve"]
 
 PREFIX_MIN = 4
 
@@ -64,7 +64,7 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
     if _WHOLE.match(whole) and (found := _stored(space, Digest(whole))) is not None:
         return found
     if isinstance(name, Exactly):
-        raise _absent(space, head, whole)
+        raise no_moment(space, head, whole)
     labelled, named, other = space.ask(
         LabelOf(space.name, name), LabelOf(space.name, moment_label(name)), HeadOf(space.name, name)
     )
@@ -94,7 +94,7 @@ def resolve(space: Space, head: Head, name: Name) -> Digest | None:
         whole = id_meant(name, _ids(space, head), what="message or run")
         whole = whole or id_meant(name, _ids_elsewhere(space, head), what="message or run")
         if whole is None or whole == name:
-            raise _absent(space, head, name)
+            raise no_moment(space, head, name)
         return resolve(space, head, whole)
     return next(iter(fits.values()))
 
@@ -236,7 +236,8 @@ def _ambiguous(name: str, kind: str, found: Sequence[Digest | None]) -> Invalid:
     )
 
 
-def _absent(space: Space, head: Head, name: str) -> NotFound:
+def no_moment(space: Space, head: Head, name: str) -> NotFound:
+    """Return the error for a name that no moment has, seen from `head`."""
     turns = 0 if head.commit is None else space.step(head.commit).turn_number
     return NotFound(
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "

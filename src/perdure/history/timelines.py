@@ -28,7 +28,18 @@ from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head
 
-__all__ = ["fork", "move_questions", "promote", "redo", "seal", "timelines", "undo", "undo_to"]
+__all__ = [
+    "commit_to_redo",
+    "fork",
+    "move_questions",
+    "nothing_to_redo",
+    "promote",
+    "redo",
+    "seal",
+    "timelines",
+    "undo",
+    "undo_to",
+]
 
 _OLD_MAIN = re.compile(r"main\.v[0-9]+\Z")
 
@@ -109,7 +120,7 @@ def redo(space: Space, timeline: str, *, op_id: str | None) -> Head:
 
     def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return head, _from(head, Act.REDO, _undone(space, head))
+        return head, _from(head, Act.REDO, commit_to_redo(space, head))
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -272,8 +283,11 @@ def _before(space: Space, head: Head, turns: int) -> Digest | None:
     return before.digest if before else None
 
 
-def _undone(space: Space, head: Head) -> Digest | None:
-    """Return the commit that the newest undo moved the head from, without those that were redone."""
+def commit_to_redo(space: Space, head: Head) -> Digest | None:
+    """Return the commit that the newest undo moved the head from, without those that were redone.
+
+    Raises `NotFound` if there is none.
+    """
     redone = 0
     for move in loops.moves(space.engine, space.name, head.timeline):
         if move.act is Act.REDO:
@@ -284,7 +298,12 @@ def _undone(space: Space, head: Head) -> Digest | None:
             redone -= 1
         else:
             return move.from_
-    raise NotFound(
+    raise nothing_to_redo(space, head)
+
+
+def nothing_to_redo(space: Space, head: Head) -> NotFound:
+    """Return the error for a timeline that has no undo to redo."""
+    return NotFound(
         f"timeline '{head.timeline}' of '{space.label}' has no undo to redo, or something was committed after it; "
         "nothing was moved.",
         code="nothing_to_redo",

@@ -36,6 +36,7 @@ from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
 from perdure.server.keys import Audit, AuditEntry, Keys, QueuedEntry, key_hash
+from perdure.server.limited import LimitedThread
 from perdure.server.problems import HttpProblem, problem_response
 from perdure.server.routing import (
     REPEATED,
@@ -164,7 +165,7 @@ class HttpServer:
         found = self.store.target().thread(thread.id, agent=agent, timeline=thread.timeline)
         if agent.name in self.agents:
             self._recorded.add(agent.name)
-        return found
+        return thread.beside(found) if isinstance(thread, LimitedThread) else found
 
     def _defined(self, agent: str) -> Agent | None:
         kept = self.store.target().definitions.find(agent)
@@ -173,6 +174,10 @@ class HttpServer:
     def new_id(self) -> str:
         """Return an id for a message or a thread whose client gave none."""
         return secrets.token_hex(16)
+
+    def cursor_secret(self) -> bytes:
+        """Return the secret that seals cursors; on a worker thread."""
+        return self._keys.cursor_secret()
 
     def keep(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Do work that goes on when its client has left; the server waits for it before it ends."""
@@ -218,10 +223,7 @@ class HttpServer:
                     return False
                 if "thread" not in call.segments:
                     return access == call.access
-                thread = await self.store.off_loop(
-                    partial(self.store.target().thread, call.segments["thread"])
-                )
-                return access.sees_thread(thread)
+                return await self.store.off_loop(partial(self._sees_line, access, call))
             except (HttpProblem, PerdureError):
                 return False
 
@@ -232,6 +234,11 @@ class HttpServer:
             headers=headers,
             when_cut=when_cut,
         )
+
+    def _sees_line(self, access: Access, call: HttpCall) -> bool:
+        """True if a credential may still see the timeline that a request opened; on a worker thread."""
+        thread = self.store.target().thread(call.segments["thread"])
+        return access.sees_thread(thread) and access.sees_thread(thread.on(call.timeline))
 
     async def _counted(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self.streams_open += 1

@@ -7,6 +7,7 @@ requests that come together share a commit.  Both are verified like any other th
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 import msgspec
 
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, Invalid, NotFound, StaleHead
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError, StaleHead
 from perdure.model.canonical import prepared
 from perdure.server.access import SERVER, Access, Role, check_roles
 from perdure.store.store import Store
@@ -30,9 +31,11 @@ __all__ = ["SERVER", "Audit", "AuditEntry", "Key", "Keys", "QueuedEntry", "key_h
 _PREFIX = "pk_"
 _PATH = "/keys/"
 _ENTRIES = "/requests.json"
+_CURSOR_SECRET = "/cursor-secret.json"
 _REASON = "request"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_log = logging.getLogger("perdure.server")
 _FRESH_SECONDS = 1.0  # a key that was removed is refused after at most this time
 
 
@@ -68,6 +71,7 @@ class Keys:
         self._store = store
         self._lock = threading.Lock()
         self._read: tuple[dict[str, Key], float] = {}, float("-inf")  # by hash, and when
+        self._cursor_secret: bytes | None = None  # once it is needed
 
     def add(
         self,
@@ -137,6 +141,35 @@ class Keys:
                 known = {key.hash: key for key in self.ls()}
                 self._read = known, read_at
             return known.get(key_hash(secret))
+
+    def cursor_secret(self) -> bytes:
+        """Return the secret that seals cursors, the same for all servers of the store; it is made when it is first needed.
+
+        A store that cannot be written to has one for each process.
+        """
+        with self._lock:
+            if self._cursor_secret is None:
+                made = secrets.token_hex(32)
+                try:
+                    made = self._shared_secret(made)
+                except PerdureError:
+                    _log.info(
+                        "the store cannot be written to, so cursors of limited keys end with this process"
+                    )
+                self._cursor_secret = bytes.fromhex(made)
+            return self._cursor_secret
+
+    def _shared_secret(self, made: str) -> str:
+        """Return the stored secret; `made` is stored if there is none."""
+        thread = server_thread(self._store)
+        attempts = Attempts(f"thread '{SERVER}'", "the secret of cursors was not made")
+        while True:
+            attempts.begin()
+            with suppress(StaleHead), thread.change("make the secret of cursors") as change:
+                found = change.get(_CURSOR_SECRET, default=None)
+                if found is None:
+                    change.put(_CURSOR_SECRET, made)
+                return made if found is None else str(found)
 
     def recent(self) -> Mapping[str, Key] | None:
         """Return the keys by their hashes, as they were at most a second ago, without reading; None: `find` reads them."""

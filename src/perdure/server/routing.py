@@ -28,6 +28,7 @@ from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
 from perdure.server.access import Access, Permission
 from perdure.server.keys import SERVER
+from perdure.server.limited import limited
 from perdure.server.problems import HttpProblem
 from perdure.shapes.lookup import view_at
 from perdure.shapes.text import spelled
@@ -249,6 +250,7 @@ class HttpCall:
         self.server, self.route, self.access = server, route, access
         self.segments, self.headers = segments, headers
         self.root = root
+        self.timeline = MAIN  # that the handler opened last
         self.head: Head | None = None  # of the timeline that the answer is about; it becomes the ETag
         self.is_by_digest = False  # the answer is named by a digest, so that it may be cached for a while
         self.status: int | None = None  # None: that of the route
@@ -281,16 +283,9 @@ class HttpCall:
                 raise
             raise no_thread(wanted) from None
         self.check_seen(found)
-        return found if timeline == MAIN else self.line(found, timeline)
-
-    def line(self, thread: Thread, timeline: str) -> Thread:
-        """Open a timeline of a thread; raises `NotFound` if its agent is outside the limits.
-
-        A fork from before a hand-off stays with the first agent, which a key for the next one may not run.
-        """
-        found = thread.on(names.check_name("timeline", timeline))
-        self.check_seen(found)
-        return found
+        self.timeline = timeline
+        found = limited(found, self.access)
+        return found if timeline == MAIN else found.on(names.check_name("timeline", timeline))
 
     def check_seen(self, thread: Thread) -> None:
         """Raise `NotFound` for a thread outside the limits, and for the server's own unless an admin asks."""

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -289,7 +289,7 @@ class Inbox:
         self._subscribers.add(reader)
         try:
             threads, approvals = await self._store.off_loop(self._now)
-            reader.waiting = _visible(reader, threads, approvals)
+            reader.waiting = _visible(reader, threads, approvals).total()
             yield frame("hello", {"type": "hello", "approvals": reader.waiting, "missed": False})
             if self._task is None or self._task.done():
                 self._woken.clear()
@@ -322,27 +322,60 @@ class Inbox:
         self,
         reader: Subscriber,
         threads: dict[str, tuple[str, str | None]],
-        approvals: Counter[str],
+        approvals: list[OpenQuestion],
         heads: dict[str, HeadShape],
     ) -> None:
+        seen = _visible(reader, threads, approvals)
         for id, head in heads.items():
             if id in threads and reader.sees(id, *threads[id]):
-                told = {"type": "thread", "thread": id, "head": head, "approvals": approvals[id]}
+                told = {"type": "thread", "thread": id, "head": head, "approvals": seen[id]}
                 reader.give(frame("thread", told))
-        waiting = _visible(reader, threads, approvals)
+        waiting = seen.total()
         if waiting != reader.waiting:
             reader.waiting = waiting
             reader.give(frame("approvals", {"type": "approvals", "waiting": waiting}))
 
-    def _now(self) -> tuple[dict[str, tuple[str, str | None]], Counter[str]]:
-        """Return the agent and owner of each thread, and how many approvals wait in it."""
+    def _now(self) -> tuple[dict[str, tuple[str, str | None]], list[OpenQuestion]]:
+        """Return the agent and owner of each thread, and the approvals that wait."""
         store = self._store.target()
         threads = {each.id: (each.agent, each.owner) for each in store.threads()}
-        return threads, Counter(each.thread for each in store.approvals())
+        return threads, [
+            each
+            for id in dict.fromkeys(each.thread for each in store.approvals())
+            for each in _questions(store, id)
+        ]
 
 
-def _visible(reader: Subscriber, threads: dict[str, tuple[str, str | None]], approvals: Counter[str]) -> int:
-    return sum(number for id, number in approvals.items() if id in threads and reader.sees(id, *threads[id]))
+class OpenQuestion(NamedTuple):
+    """An approval that waits, and the agents of the timelines on which it can be decided."""
+
+    thread: str
+    agents: frozenset[str]
+
+
+def _questions(store: Store, id: str) -> list[OpenQuestion]:
+    """Return the approvals of a thread as its timelines see them; none if it was removed."""
+    agents: dict[str, set[str]] = {}
+    with suppress(NotFound):
+        thread = store.thread(id)
+        for hold in thread.timelines():
+            line = thread.on(hold.head.timeline)
+            for ticket in line.approvals():
+                agents.setdefault(ticket.id, set()).add(line.agent)
+    return [OpenQuestion(id, frozenset(each)) for each in agents.values()]
+
+
+def _visible(
+    reader: Subscriber, threads: dict[str, tuple[str, str | None]], approvals: list[OpenQuestion]
+) -> Counter[str]:
+    """Return how many approvals of each thread a reader may see: of the thread, and of a timeline that has them."""
+    return Counter(
+        each.thread
+        for each in approvals
+        if each.thread in threads
+        and reader.sees(each.thread, *threads[each.thread])
+        and any(reader.sees(each.thread, agent, threads[each.thread][1]) for agent in each.agents)
+    )
 
 
 def _heads_of(store: Store, ids: tuple[str, ...]) -> dict[str, HeadShape]:

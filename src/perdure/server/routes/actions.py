@@ -27,6 +27,7 @@ from perdure.model.ticket import Verdict
 from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.server.keys import SERVER
+from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
@@ -115,7 +116,7 @@ def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun |
         return _ended(call, found, lambda thread: thread.run(body.text, id=id))
     if found is None:
         return _queued(call, query.timeline, body, id)
-    return OnLoop(partial(_run_on_loop, call, _awaitable(call, found), body, id))
+    return OnLoop(partial(_run_on_loop, call, awaitable(call.server.store, found), body, id))
 
 
 async def _run_on_loop(call: HttpCall, thread: aio.Thread, body: RunBody, id: str) -> OneRun | EventStream:
@@ -155,7 +156,7 @@ def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | On
         return _ended(call, found, lambda thread: thread.resume(body.run))
     if found is None:
         raise _not_served(call)
-    return OnLoop(partial(_resume_on_loop, call, _awaitable(call, found), body))
+    return OnLoop(partial(_resume_on_loop, call, awaitable(call.server.store, found), body))
 
 
 async def _resume_on_loop(call: HttpCall, thread: aio.Thread, body: ResumeBody) -> OneRun | EventStream:
@@ -182,11 +183,7 @@ def _check_named(call: HttpCall, run: str | None) -> None:
 async def runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
     thread = await call.server.store.off_loop(lambda: _opened(call, timeline))
-    return None if thread is None else _awaitable(call, thread)
-
-
-def _awaitable(call: HttpCall, thread: Thread) -> aio.Thread:
-    return aio.Thread(call.server.store.tool_threads, thread)
+    return None if thread is None else awaitable(call.server.store, thread)
 
 
 def _opened(call: HttpCall, timeline: str) -> Thread | None:
@@ -455,7 +452,7 @@ def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
     call.check_changeable()
     thread = call.thread()
     asked = call_seen_from(thread, body.call, None)
-    on = thread if asked.ticket is None else call.line(thread, asked.ticket.timeline)
+    on = thread if asked.ticket is None else thread.on(asked.ticket.timeline)
     ticket = on.decide(asked.record.id, body.verdict, value=body.value, by=call.access.name, why=body.why)
     return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
 
@@ -485,10 +482,10 @@ async def reconcile(call: HttpCall, body: EmptyBody) -> CallAfter:
     def opened() -> tuple[Thread, str, str]:
         thread = call.thread()
         record = thread.trace(call.segments["call"], history=False).record
-        return server.declared(call.line(thread, record.timeline)), record.id, record.state
+        return server.declared(thread.on(record.timeline)), record.id, record.state
 
     thread, id, before = await server.store.off_loop(opened)
-    await aio.Thread(server.store.tool_threads, thread).reconcile(id, by=call.access.name)
+    await awaitable(server.store, thread).reconcile(id, by=call.access.name)
     return await server.store.off_loop(lambda: CallAfter.by(thread, id, before))
 
 
@@ -506,7 +503,6 @@ def resolve(call: HttpCall, body: ResolveBody) -> CallAfter:
     call.check_changeable()
     thread = call.thread()
     record = thread.trace(call.segments["call"], history=False).record
-    call.line(thread, record.timeline)
     if body.outcome == "not_done" and body.value is not None:
         raise Invalid(
             "a call that was not done has no result; nothing was resolved.", code="result_not_taken"

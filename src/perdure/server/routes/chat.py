@@ -24,6 +24,7 @@ from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
 from perdure.runtime.session.records import RUN
+from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
@@ -281,7 +282,7 @@ async def _resumed(call: HttpCall, timeline: str, body: RunAgentInput) -> list[T
 async def opened(call: HttpCall, timeline: str) -> aio.Thread:
     """Open the thread of the path, for reading on the event loop."""
     thread = await call.server.store.off_loop(lambda: call.thread(timeline))
-    return aio.Thread(call.server.store.tool_threads, thread)
+    return awaitable(call.server.store, thread)
 
 
 async def _guarded(call: HttpCall, parts: RunParts) -> AsyncIterator[Part | PerdureError]:

@@ -22,10 +22,12 @@ from perdure.model.ticket import Ticket
 from perdure.projections.transcript import Turn
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
+from perdure.server.limited import limited
 from perdure.server.problems import last_part, problem_of
 from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
+from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import MessageShape, turns_of
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
 from perdure.shapes.lookup import interrupted_calls, view_at
@@ -66,8 +68,8 @@ def waiting_tickets(call: HttpCall) -> list[tuple[Thread, Ticket]]:
             thread = call.thread(id=id)
             tickets: dict[str, Ticket] = {}
             for hold in thread.timelines():
-                with suppress(NotFound):  # a timeline of another agent, which is not for this credential
-                    tickets |= {each.id: each for each in call.line(thread, hold.head.timeline).approvals()}
+                with suppress(NotFound):  # a timeline that was removed, or is another agent's since
+                    tickets |= {each.id: each for each in thread.on(hold.head.timeline).approvals()}
             found += ((thread, ticket) for ticket in tickets.values())
     return sorted(found, key=lambda each: each[1].asked_at)
 
@@ -120,7 +122,8 @@ def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> RunPage:
     for id, record in call.store.open_runs():
         if query.state in (None, record.state):
             with suppress(NotFound):
-                found.append(RunShape.now(call.thread(id=id), record))
+                thread = call.thread(id=id)
+                found.append(RunShape.now(thread, thread.find_run(record.id)))
     return RunPage(thread=None, runs=found[: query.size], more=len(found) > query.size)
 
 
@@ -139,6 +142,8 @@ class ServedAgents(msgspec.Struct, frozen=True, kw_only=True):
 @route("GET", "/v1/agents", "read")
 def list_agents(call: HttpCall) -> ServedAgents:
     """List agents by name, with their backends, versions and threads."""
+    if call.access.owners is not None or call.access.threads is not None:
+        return ServedAgents(agents=[])  # `sees_agent` shows none to such a credential
     listed = AgentPage.of(call.store).agents
     return ServedAgents(
         agents=[
@@ -153,12 +158,17 @@ def list_agents(call: HttpCall) -> ServedAgents:
 def show_agent(call: HttpCall) -> AgentDetail:
     """Show one agent: its definition, its versions and its threads."""
     name, store = call.segments["agent"], call.store
+    if name == SERVER or not call.access.sees_agent(name):
+        raise _no_agent(name)
     versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _VERSIONS_SHOWN)]
     threads = [each.id for each in store.threads(agent=name)]
-    is_hidden = name == SERVER or not call.access.sees_agent(name)
-    if is_hidden or (not versions and not threads and name not in set(store.agents())):
-        raise NotFound(f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name)
+    if not versions and not threads and name not in set(store.agents()):
+        raise _no_agent(name)
     return AgentDetail(name=name, threads=threads, versions=versions)
+
+
+def _no_agent(name: str) -> NotFound:
+    return NotFound(f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name)
 
 
 class BackendShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,15 +206,21 @@ def list_backends(call: HttpCall) -> BackendPage:
 @route("GET", "/v1/memory", "read")
 def list_owners(call: HttpCall, query: PageQuery) -> Paged[MemoryOwners]:
     """List the owners that have a memory, by name."""
-    seen = (
-        owner
-        for owner in call.store.owners()
-        if call.access.sees_owner(owner) and (query.after is None or owner > query.after)
-    )
-    found = list(islice(seen, query.size + 1))
+    later = (each for each in _owners(call) if query.after is None or each > query.after)
+    found = list(islice(later, query.size + 1))
     kept = found[: query.size]
     page = MemoryOwners(owners=kept, more=len(found) > len(kept))
     return Paged(page, kept[-1] if page.more else None)
+
+
+def _owners(call: HttpCall) -> Iterator[str]:
+    """Yield the owners with a memory that the credential may see, by name; others are not looked at."""
+    if call.access.owners is None:
+        yield from call.store.owners() if call.access.sees_owner("") else ()
+        return
+    for owner in sorted(call.access.owners):
+        if call.access.sees_owner(owner) and call.store.memory(owner).head.version:
+            yield owner
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):
@@ -329,15 +345,18 @@ def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
         return _search_timeline(call.thread(query.timeline, id=query.thread), query, words)
     found: list[FoundMessage] = []
     scanned, last, end = 0, None, time.monotonic() + _SEARCH_SECONDS
-    for thread in _searched(call, query):
-        is_over = last is not None and time.monotonic() > end  # a page reads one thread at least
-        if is_over or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size:
-            return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=True), last)
+    threads = ThreadList(call, owner=query.owner, agent=query.agent, after=query.after)
+    for thread in threads:
+        is_over = time.monotonic() > end or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size
+        if last is not None and is_over:  # a page reads one thread at least
+            page = SearchPage(query=query.q, found=found, scanned=scanned, more=True)
+            return Paged(page, threads.cursor(last))
         last = thread.id
         turns = turns_of(thread, limit=_THREAD_MESSAGES_MAX // 4)
         scanned += sum(len(turn.entries) for turn in turns)
         found += islice(_found(thread, turns, words), 2 * query.size - len(found))
-    return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=False), None)
+    after = threads.next
+    return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=after is not None), after)
 
 
 def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Paged[SearchPage]:
@@ -367,12 +386,6 @@ def _found(thread: Thread, turns: list[Turn], words: list[str]) -> Iterator[Foun
                 )
 
 
-def _searched(call: HttpCall, query: SearchQuery) -> Iterator[Thread]:
-    for thread in call.store.threads(owner=query.owner, agent=query.agent, after=query.after):
-        if call.access.lists_thread(thread, agent=query.agent):
-            yield thread
-
-
 class CostsQuery(BaseQuery, frozen=True, kw_only=True):
     """What to add up."""
 
@@ -388,7 +401,8 @@ def show_costs(call: HttpCall, query: CostsQuery) -> CostPage:
 
 
 def _visible(call: HttpCall) -> Iterator[Thread]:
-    return (each for each in call.store.threads() if call.access.lists_thread(each, agent=None))
+    every = call.store.threads()
+    return (limited(each, call.access) for each in every if call.access.lists_thread(each, agent=None))
 
 
 def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cost, Usage]]:

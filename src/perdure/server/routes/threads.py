@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections import Counter
+from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
@@ -15,6 +15,8 @@ from perdure.history.changes.json_edits import parse_place
 from perdure.model.call import CallRecord, CallState
 from perdure.model.effect import Effect
 from perdure.model.run import RunRecord, RunState
+from perdure.model.ticket import Ticket
+from perdure.server.limited import LimitedThread
 from perdure.server.routing import (
     HttpCall,
     LineQuery,
@@ -26,6 +28,7 @@ from perdure.server.routing import (
     page_size,
     route,
 )
+from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import (
     DAMAGED,
     WORDS_MAX,
@@ -63,13 +66,13 @@ from perdure.shapes.threads import (
     ThreadShape,
     TimelineShape,
 )
+from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 
 __all__ = ["ObjectShape", "ThreadRow", "ThreadRows", "TimelinePage"]
 
 _SAID_LAST = 4  # messages among which an overview looks for words: a message that only calls a tool has none
-_SCANNED_MAX = 20_000  # threads that one page of a filtered list looks at
 _LIST_SECONDS = 2.0  # for which one page of a filtered list looks at threads
 _DAY = 86_400 * 1_000_000  # µs
 
@@ -150,33 +153,35 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
 def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
     """List threads by id."""
     kept, after = _page_of_threads(call, query)
-    waiting = Counter(each.thread for each in call.store.approvals())
-    cut_off = interrupted_runs(call.store)
-    unclear = [*interrupted_calls(call.store, cut_off), *call.store.unclear_calls()]
-    unknown = Counter(thread for thread, _ in unclear)
-    interrupted = {(thread.id, record.id) for thread, record in cut_off}
-    running = {
-        thread
-        for thread, record in call.store.open_runs()
-        if record.state == "running" and (thread, record.id) not in interrupted
-    }
-    rows = [
-        _row(
-            each,
-            approvals=waiting[each.id],
-            unknown=unknown[each.id],
-            running=each.id in running,
-            interrupted=each.id in {thread for thread, _ in interrupted},
-            has_cost=query.cost,
-        )
-        for each in kept
-    ]
+    work = OpenWork(call.store)
+    rows = [_row(each, work, has_cost=query.cost) for each in kept]
     return Paged(ThreadRows(threads=rows, more=after is not None, near=[]), after)
 
 
-def _row(
-    thread: Thread, *, approvals: int, unknown: int, running: bool, interrupted: bool, has_cost: bool
-) -> ThreadRow:
+class OpenWork:
+    """What waits, runs or is unclear in the threads of a store, with the id of its thread."""
+
+    def __init__(self, store: Store) -> None:
+        """Read it once for a whole list."""
+        cut_off = interrupted_runs(store)
+        interrupted = {(thread.id, record.id) for thread, record in cut_off}
+        self.approvals = [(each.thread, each.ticket) for each in store.approvals()]
+        self.unknown = [*interrupted_calls(store, cut_off), *store.unclear_calls()]
+        self.interrupted = [(thread.id, record) for thread, record in cut_off]
+        self.running = [
+            (thread, record)
+            for thread, record in store.open_runs()
+            if record.state == "running" and (thread, record.id) not in interrupted
+        ]
+
+
+def _seen_of(thread: Thread, work: Iterable[tuple[str, RunRecord | CallRecord | Ticket]]) -> int:
+    """Return how much of some work is in a thread, as far as the credential may see it."""
+    own = [record for id, record in work if id == thread.id]
+    return sum(not isinstance(thread, LimitedThread) or thread.sight.sees_work(each) for each in own)
+
+
+def _row(thread: Thread, work: OpenWork, *, has_cost: bool) -> ThreadRow:
     seen = thread.at()
     last = transcript_of(seen, limit=_SAID_LAST)
     said = [DAMAGED if entry.is_damaged else entry.text for entry in last]
@@ -184,33 +189,29 @@ def _row(
         **msgspec.structs.asdict(ThreadShape.of(thread)),
         backend=seen.backend,
         last=shortened(next((text for text in reversed(said) if text), ""), WORDS_MAX),
-        approvals=approvals,
-        running=running,
-        interrupted=interrupted,
-        unknown=unknown,
+        approvals=_seen_of(thread, work.approvals),
+        running=_seen_of(thread, work.running) > 0,
+        interrupted=_seen_of(thread, work.interrupted) > 0,
+        unknown=_seen_of(thread, work.unknown),
         state=next((record.state for record in thread.runs(limit=1)), None),
         cost=CostShape.of(thread.cost()) if has_cost else None,
     )
 
 
 def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread], str | None]:
-    """Return the threads of a page, and the id after which the next one begins; None: there is no other.
-
-    What the credential may not see is passed over and not counted: the id is that of a thread it may see.
-    """
+    """Return the threads of a page, and the cursor of the next one; None: there is no other."""
     kept: list[Thread] = []
     last, until = None, time.monotonic() + _LIST_SECONDS
-    listed = call.store.threads(owner=query.owner, agent=query.agent, state=query.state, after=query.after)
-    visible = (each for each in listed if call.access.lists_thread(each, agent=query.agent))
-    for number, thread in enumerate(visible):
-        if number == _SCANNED_MAX or (number and time.monotonic() > until):
-            return kept, last
+    listed = ThreadList(call, owner=query.owner, agent=query.agent, state=query.state, after=query.after)
+    for thread in listed:
+        if last is not None and time.monotonic() > until:
+            return kept, listed.cursor(last)
         if query.fits(thread):
             if len(kept) == query.size:
-                return kept, kept[-1].id
+                return kept, listed.cursor(kept[-1].id)
             kept.append(thread)
         last = thread.id
-    return kept, None
+    return kept, listed.next
 
 
 @route("GET", "/v1/threads/{thread}", "read")
