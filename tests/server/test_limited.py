@@ -29,11 +29,13 @@ from perdure.server.app import HttpServer
 from perdure.server.limited import LimitedArtifacts, LimitedThread, LimitedView
 from perdure.server.limited_handle import LimitedHandle
 from perdure.server.routing import HttpRoute, Router
+from perdure.server.streams import EventStream
 from perdure.store.artifacts import Artifacts
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
 from perdure.testing import Script, say, step, use
+from tests.server.client import Client, key, serving
 from tests.server.test_access import BODIES
 
 assert openapi.ADDRESS  # importing it declares every route
@@ -410,6 +412,50 @@ def test_an_event_of_an_undone_hand_off_is_not_told() -> None:
 
     assert ("Bill me" in limited.text, CANARY in limited.text) == (True, False)
     assert CANARY in whole.text  # control
+
+
+def test_a_stream_tells_nothing_of_an_agent_that_gets_the_thread_while_it_is_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even before the server asks again whether the key may read it; control: what came before is told."""
+    monkeypatch.setitem(EventStream.__init__.__kwdefaults__ or {}, "check_seconds", 60.0)
+    monkeypatch.setitem(EventStream.__init__.__kwdefaults__ or {}, "idle_seconds", 1.0)
+    billing, fraud = agent("billing"), agent("fraud", say("CANARY was found."))
+    thread = store.thread("t", agent=billing)
+    secret = key(store, "bill", "viewer", agents=["billing"])
+    with serving(store, billing, fraud) as client, Client(client.port, secret).connected() as connection:
+        connection.request("GET", "/v1/threads/t/events", headers={"Authorization": f"Bearer {secret}"})
+        response = connection.getresponse()
+        thread.run("Bill me", id="msg-2")
+        told = b""
+        while b'"reason":"finish"' not in told and b"run.finished" not in told:
+            told += response.readline()
+        thread.hand_off(fraud).run("Is CANARY fraud?", id="msg-3")
+        while line := response.readline():
+            told += line
+
+    assert (b"Bill me" in told, CANARY.encode() in told, b"fraud" in told) == (True, False, False)
+
+
+def test_an_undo_that_gives_the_timeline_back_to_another_agent_is_refused() -> None:
+    """The moment can be read, so the refusal says why; control: an undo that stays with the agent is made.
+
+    Repeated with the same Idempotency-Key, the undo has its first answer, though another would be refused.
+    """
+    handed = handed_off()
+    undo = lambda body, **headers: answer(  # noqa: E731
+        handed, LIMITED, Request("", "POST", "/v1/threads/t/undo", body, headers)
+    )
+    head = handed.store.thread("t").head
+
+    refused = [undo({"to": "turn:1"}), undo({"turns": 2})]
+    unmoved = handed.store.thread("t").head
+    made = [undo({"turns": 1}, **{"Idempotency-Key": "once"}) for _ in range(2)]
+
+    assert [(each.status, each.code) for each in refused] == [(403, "outside_limits")] * 2
+    assert unmoved == head
+    assert [each.status for each in made] == [200, 200]
+    assert undo({"turns": 1}).status == 403
 
 
 def test_the_inbox_counts_the_approvals_that_the_key_may_see() -> None:

@@ -337,3 +337,13 @@ def test_a_check_stops_when_its_reader_leaves(
         list(events)
 
     assert ended == [not is_left]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/threads/chat/events"])
+def test_the_head_of_a_stream_is_answered_without_the_stream(client: Client, path: str) -> None:
+    """HEAD has the headers of GET and an end, and no stream stays open for it."""
+    reply = client.ask("HEAD", path)
+
+    assert (reply.status, reply.body) == (200, b"")
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert "perdure_streams_open 0" in client.get("/metrics").body.decode()

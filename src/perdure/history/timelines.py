@@ -29,6 +29,7 @@ from perdure.model.event import MessageAppended
 from perdure.model.head import MAIN, Head
 
 __all__ = [
+    "commit_before_turns",
     "commit_to_redo",
     "fork",
     "move_questions",
@@ -92,7 +93,7 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> H
 
     def next_move(space: Space) -> tuple[Head, Move]:
         head = reader.head_to_move(space, timeline)
-        return head, _from(head, Act.UNDO, _before(space, head, turns))
+        return head, _from(head, Act.UNDO, commit_before_turns(space, head, turns))
 
     return _once(space, next_move, op_id=op_id, intent=intent)
 
@@ -269,8 +270,8 @@ def _write(
     )
 
 
-def _before(space: Space, head: Head, turns: int) -> Digest | None:
-    """Return the commit before the last `turns` turns of the line."""
+def commit_before_turns(space: Space, head: Head, turns: int) -> Digest | None:
+    """Return the commit before the last `turns` turns of the line; raises `NotFound` if it has fewer."""
     last = 0 if head.commit is None else space.step(head.commit).place.turn
     if head.commit is None or turns > last:
         raise NotFound(

@@ -442,7 +442,7 @@ class HttpServer:
 
     def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response | EventStream:
         if isinstance(found, EventStream):
-            return found
+            return found if scope["method"] != "HEAD" else found.without_frames()
         if isinstance(found, Response):
             response = found
         elif found is None:

@@ -48,6 +48,7 @@ from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.result import Result
 from perdure.server.access import Access
+from perdure.server.problems import HttpProblem
 from perdure.shapes.lookup import lately
 from perdure.store.artifacts import Artifacts
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted, resolve
@@ -59,11 +60,14 @@ from perdure.switching.report import Report
 __all__ = ["LimitedArtifacts", "LimitedThread", "LimitedView", "LineSight", "limited"]
 
 
-def limited(thread: Thread, access: Access) -> Thread:
-    """Return a handle that reaches what the credential may see; the same one if that is all of the thread."""
+def limited(thread: Thread, access: Access, *, may_be_handed_off: bool = False) -> Thread:
+    """Return a handle that reaches what the credential may see; the same one if that is all of the thread.
+
+    `may_be_handed_off`: the handle is used for so long that another agent may get the thread meanwhile.
+    """
     agents = access.agents
     had = thread._record.agents  # pyright: ignore[reportPrivateUsage]  # none: it was never handed off
-    if agents is None or set(had) <= set(agents):
+    if agents is None or (set(had) <= set(agents) and not may_be_handed_off):
         return thread
     return LimitedThread.of(thread, LineSight(thread, frozenset(agents)))
 
@@ -72,9 +76,10 @@ class LineSight:
     """Which moments, timelines, runs and calls of one thread a credential for some agents may see."""
 
     def __init__(self, thread: Thread, agents: frozenset[str]) -> None:
-        """See what the agents have of a thread that was handed off."""
+        """See what the agents have of a thread."""
         self.space: Space = thread._space  # pyright: ignore[reportPrivateUsage]
-        self._founder = thread._record.agents[0]  # pyright: ignore[reportPrivateUsage]
+        record = thread._record  # pyright: ignore[reportPrivateUsage]
+        self._founder = record.agents[0] if record.agents else record.agent
         self._agents = agents
 
     def sees_agent_after(self, commit: Digest | None) -> bool:
@@ -313,18 +318,23 @@ class LimitedThread(_LimitedReads, Thread):
         op_id: str | None = None,
     ) -> Thread:
         """Begin a timeline at a moment that is seen."""
-        self._check(at)
+        self._check(at, op_id)
         return super().fork(name, at=at, effect_max=effect_max, op_id=op_id)
 
     def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: str | None = None) -> Head:
-        """Go back over turns, or to a moment that is seen."""
-        self._check(to)
+        """Go back over turns, or to a moment that is seen, without leaving the timeline to another agent."""
+        if not self._is_done(op_id):
+            head = self._now()[0]
+            before = (
+                timelines.commit_before_turns(self._space, head, turns) if to is UNSET else self._seen(to)
+            )
+            self._check_stays(before)
         return super().undo(turns, to=to, op_id=op_id)
 
     def redo(self, *, op_id: str | None = None) -> Head:
         """Take back the last undo, if what it left is seen."""
         head = self._now()[0]
-        if not self.sight.sees(timelines.commit_to_redo(self._space, head)):
+        if not self._is_done(op_id) and not self.sight.sees(timelines.commit_to_redo(self._space, head)):
             raise timelines.nothing_to_redo(self._space, head)
         return super().redo(op_id=op_id)
 
@@ -345,13 +355,25 @@ class LimitedThread(_LimitedReads, Thread):
         line = self.on(_name(other))
         return super().merge(line, reason=reason, prefer=prefer, dry_run=dry_run, op_id=op_id)
 
-    def _check(self, moment: Wanted) -> None:
-        """Raise `NotFound` if a moment is not seen.
+    def _check(self, moment: Wanted, op_id: str | None = None) -> None:
+        """Raise `NotFound` if a moment is not seen, unless the write of that op_id was made before.
 
         A write is given the name and not the commit: repeated, it must be the same write, though the head has moved.
         """
-        if moment is not UNSET:
+        if moment is not UNSET and not self._is_done(op_id):
             self._seen(moment)
+
+    def _is_done(self, op_id: str | None) -> bool:
+        return op_id is not None and self._space.engine.recorded(self._space.name, op_id) is not None
+
+    def _check_stays(self, commit: Digest | None) -> None:
+        """Raise a problem if the timeline, moved to a commit, would be that of an agent outside the limits."""
+        if not self.sight.sees_agent_after(commit):
+            raise HttpProblem(
+                403,
+                "outside_limits",
+                "this would give the timeline back to an agent outside the limits of the credential; nothing was moved.",
+            )
 
     def _picked(self, head: Head, commit: Moment) -> Digest:
         self._check(commit)

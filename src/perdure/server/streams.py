@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
@@ -136,6 +137,12 @@ class EventStream:
         self._headers = [*HEADERS, *headers]
         self._idle, self._slow, self._check = idle_seconds, slow_seconds, check_seconds
         self._checked_at = time.monotonic()
+
+    def without_frames(self) -> Response:
+        """Return what HEAD is answered with: a stream that its client does not read would be held open for it."""
+        response = Response()
+        response.raw_headers = self._headers
+        return response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; a client that reads nothing for too long is cut off."""

@@ -24,6 +24,7 @@ from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
 from perdure.runtime.session.records import RUN
+from perdure.server.limited import limited
 from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
@@ -280,8 +281,10 @@ async def _resumed(call: HttpCall, timeline: str, body: RunAgentInput) -> list[T
 
 
 async def opened(call: HttpCall, timeline: str) -> aio.Thread:
-    """Open the thread of the path, for reading on the event loop."""
-    thread = await call.server.store.off_loop(lambda: call.thread(timeline))
+    """Open the thread of the path, for reading on the event loop, perhaps for long."""
+    thread = await call.server.store.off_loop(
+        lambda: limited(call.thread(timeline), call.access, may_be_handed_off=True)
+    )
     return awaitable(call.server.store, thread)
 
 
