@@ -142,14 +142,14 @@ def test_moves_are_recorded_with_their_act() -> None:
 def test_a_move_is_made_against_the_head_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer commits between the read and the move: nothing moves."""
     hand = grown(2)
-    before = timelines._before
+    before = timelines.commit_before_turns
 
     def late(*args: object) -> object:
         found = before(*args)  # pyright: ignore[reportArgumentType]
         hand.write({"/n": "in between"})
         return found
 
-    monkeypatch.setattr(timelines, "_before", late)
+    monkeypatch.setattr(timelines, "commit_before_turns", late)
     with pytest.raises(StaleHead):
         hand.undo()
     assert hand.get("/n") == "in between"

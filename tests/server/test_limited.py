@@ -414,6 +414,37 @@ def test_an_event_of_an_undone_hand_off_is_not_told() -> None:
     assert CANARY in whole.text  # control
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/graph",
+        "/turns",
+        "/transcript",
+        "/diff?a=turn:1",
+        "/moves",
+        "/calls",
+        "/runs",
+        "/blame?path=/secret.json",
+    ],
+)
+def test_a_merge_brings_the_state_and_not_the_runs_of_another_agents_line(path: str) -> None:
+    """A key without limits merged the hidden timeline into main: its state is main's now, its calls and messages are not.
+
+    Who wrote a value there is not told.  Control: the other key is told.
+    """
+    handed = handed_off()
+    merged = answer(handed, WHOLE, Request("", "POST", "/v1/threads/t/merge", {"name": "quietly"}, {}))
+    ask = lambda access, path: answer(handed, access, Request("", "GET", f"/v1/threads/t{path}", None, {}))  # noqa: E731
+    hidden = [handed.names[each] for each in ("call", "ticket", "run", "message", "digest")]
+    limited, whole = ask(LIMITED, path), ask(WHOLE, path)
+
+    assert (merged.status, whole.status) == (200, 200)
+    assert CANARY in ask(LIMITED, "/state/secret.json").text
+    assert (limited.status, limited.code) == ((403, "outside_limits") if "blame" in path else (200, ""))
+    assert not [each for each in hidden if each in limited.text]
+
+
 def test_a_stream_tells_nothing_of_an_agent_that_gets_the_thread_while_it_is_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ class AsyncMethod(Generic[_P, _R]):
 
     def __init__(self, method: Callable[Concatenate[Any, _P], _R]) -> None:
         """Call `method`, or what a subclass has in its place, on a worker."""
-        self._name = method.__name__
+        self._method = method
         self.__doc__ = method.__doc__
 
     @overload
@@ -169,7 +169,7 @@ class AsyncMethod(Generic[_P, _R]):
             return self
 
         def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
-            return twin.off_loop(lambda: getattr(twin.target(), self._name)(*args, **options))
+            return twin.off_loop(lambda: getattr(twin.target(), self._method.__name__)(*args, **options))
 
         return call
 
@@ -181,7 +181,7 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
         self, method: Callable[Concatenate[Any, _P], _R], wrap: Callable[[ThreadPoolExecutor, _R], _A]
     ) -> None:
         """Call `method`, or what a subclass has in its place, on a worker, and `wrap` its result."""
-        self._name, self._wrap = method.__name__, wrap
+        self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
     @overload
@@ -194,7 +194,9 @@ class AsyncWrappedMethod(Generic[_P, _R, _A]):
             return self
 
         async def call(*args: _P.args, **options: _P.kwargs) -> _A:
-            found = await twin.off_loop(lambda: getattr(twin.target(), self._name)(*args, **options))
+            found = await twin.off_loop(
+                lambda: getattr(twin.target(), self._method.__name__)(*args, **options)
+            )
             return self._wrap(twin.tool_threads, found)
 
         return call
@@ -209,7 +211,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
         wrap: Callable[[ThreadPoolExecutor, _R], _A],
     ) -> None:
         """Call `method`, or what a subclass has in its place, on a worker, and `wrap` each item."""
-        self._name, self._wrap = method.__name__, wrap
+        self._method, self._wrap = method, wrap
         self.__doc__ = method.__doc__
 
     @overload
@@ -223,7 +225,7 @@ class AsyncIteratorMethod(Generic[_P, _R, _A]):
 
         async def call(*args: _P.args, **options: _P.kwargs) -> AsyncIterator[_A]:
             items: Iterator[_R] = await twin.off_loop(
-                lambda: getattr(twin.target(), self._name)(*args, **options)
+                lambda: getattr(twin.target(), self._method.__name__)(*args, **options)
             )
             while page := await twin.off_loop(lambda: list(islice(items, _PAGE))):
                 for item in page:

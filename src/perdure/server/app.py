@@ -43,6 +43,7 @@ from perdure.server.routing import (
     HttpCall,
     HttpRoute,
     JsonResponse,
+    LentRequest,
     OnLoop,
     Router,
     cookie_name,
@@ -52,6 +53,7 @@ from perdure.server.routing import (
     entity_tag,
     headers_of,
     key_in,
+    lent_request,
     path_of,
     read_body,
     read_query,
@@ -75,14 +77,15 @@ _OPEN_BODY_BYTES_MAX = 4 * 1024  # of a request that needs no credential
 _WORKERS = 16
 _RUNS_MAX = 64  # runs whose clients wait for the result; further ones wait for their turn
 _LOCAL = "local"  # the name of the credential in the start link
-_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
-    (b"cache-control", b"no-store"),
-]
+_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; sandbox",
+    b"cache-control": b"no-store",
+}
+_HEADER_LINES = b"".join(b"%b: %b\r\n" % each for each in _HEADERS.items())
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -308,19 +311,26 @@ class HttpServer:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         method: str = scope["method"]
         counted: list[str] = ["other"]
+        lent = lent_request(scope, receive, send)
         try:
-            answer = await self._answer(scope, receive, counted)
+            answer = await self._answer(scope, receive, counted, lent)
         except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
             had_precondition = any(name == b"if-match" for name, _ in scope["headers"])
             answer = problem_response(error, place=self.place, had_precondition=had_precondition)
         status = answer.status_code if isinstance(answer, Response) else 200
         self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
+        if lent is not None and type(answer) is JsonResponse:
+            lines = answer.header_lines(_HEADERS, _HEADER_LINES)
+            if lent.send_whole(answer.status_code, lines, answer.body):
+                return
         if isinstance(answer, Response):
             named = {name for name, _ in answer.raw_headers}
-            answer.raw_headers += [each for each in _HEADERS if each[0] not in named]
+            answer.raw_headers += [each for each in _HEADERS.items() if each[0] not in named]
         await answer(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, counted: list[str]) -> Response | EventStream:
+    async def _answer(
+        self, scope: Scope, receive: Receive, counted: list[str], lent: LentRequest | None
+    ) -> Response | EventStream:
         method: str = scope["method"]
         headers = headers_of(scope)
         host = headers.get("host", "")
@@ -335,7 +345,7 @@ class HttpServer:
         path, query = path_of(scope), scope["query_string"].decode("latin-1")
         if path == _MCP:
             counted[0] = path
-            return await self._mcp(scope, receive, headers)
+            return await self._mcp(scope, receive, headers, lent)
         is_view = False
         if not path.startswith("/v1/") and path not in _PLAIN:
             if not wants_json(headers) or method not in _SAFE:
@@ -354,7 +364,7 @@ class HttpServer:
         entry = partial(self._entry, scope, call, path, query)
         self.check_permission(call, entry)
         call.check_precondition()
-        arguments, digest = await self._arguments(route, call, query, receive)
+        arguments, digest = await self._arguments(route, call, query, receive, lent)
         found = await self.perform(route, call, arguments, entry(digest) if route.is_recorded else None)
         return self._response(scope, route, call, found)
 
@@ -386,10 +396,15 @@ class HttpServer:
             return route.handler(call, **arguments)
 
         takes_long = route.takes_long is not None and route.takes_long(call, arguments["body"])
-        found = await (self.in_own_thread if takes_long else self.store.off_loop)(record_and_answer)
+        if takes_long:
+            found = await self.in_own_thread(record_and_answer)
+        else:
+            found = await hand_over(self.store.tool_threads, record_and_answer)
         return await found.work() if isinstance(found, OnLoop) else found
 
-    async def _mcp(self, scope: Scope, receive: Receive, headers: Mapping[str, str]) -> Response:
+    async def _mcp(
+        self, scope: Scope, receive: Receive, headers: Mapping[str, str], lent: LentRequest | None
+    ) -> Response:
         """Answer a client of the Model Context Protocol; each request is whole, so there is nothing to read or end."""
         if scope["method"] != "POST":
             raise HttpProblem(
@@ -399,7 +414,7 @@ class HttpServer:
                 headers={"Allow": "POST"},
             )
         access = await self._allowed(headers)
-        content = await read_body(receive, headers, self._body_bytes_max)
+        content = await read_body(receive, headers, self._body_bytes_max, lent)
         try:
             from perdure.server import mcp
         except ImportError as error:
@@ -424,7 +439,7 @@ class HttpServer:
         raise HttpProblem(403, code, f"{why}; nothing was done.")
 
     async def _arguments(
-        self, route: HttpRoute, call: HttpCall, query: str, receive: Receive
+        self, route: HttpRoute, call: HttpCall, query: str, receive: Receive, lent: LentRequest | None
     ) -> tuple[dict[str, Any], str]:
         """Return the typed arguments of a handler, and the digest of the body."""
         found: dict[str, Any] = {}
@@ -435,7 +450,7 @@ class HttpServer:
         if route.method in _SAFE:
             return found, ""
         bytes_max = _OPEN_BODY_BYTES_MAX if route.permission is None else self._body_bytes_max
-        content = await read_body(receive, call.headers, min(bytes_max, self._body_bytes_max))
+        content = await read_body(receive, call.headers, min(bytes_max, self._body_bytes_max), lent)
         if route.body is not None:
             found["body"] = decode_body(route.body, content, call)
         return found, sha256(content).hexdigest()

@@ -113,6 +113,11 @@ class LineSight:
         run = None if record.run is None else records.find(self.space, record.run)
         return (run is not None and self.sees_run(run.record)) or self._sees_label(record.label)
 
+    def sees_call_of(self, id: str) -> bool:
+        """True if the call of that id is seen."""
+        found = call_records.find(self.space, id)
+        return found is not None and self.sees_call(found.record)
+
     def _sees_label(self, label: str | None) -> bool:
         return any(ancestry.stands_on(self.space, label, each.head.commit) for each in self.holds())
 
@@ -129,12 +134,25 @@ class _LimitedReads(View):
         return LimitedView(self._standing, head, commit, self.sight)
 
     def diff(self, a: Moment, b: Wanted = UNSET, *, prefix: str = "/") -> Difference:
-        """Compare two moments."""
-        return super().diff(self._exactly(a), b if b is UNSET else self._exactly(b), prefix=prefix)
+        """Compare two moments; calls that a merge brought from another timeline are left out if they are not seen."""
+        found = super().diff(self._exactly(a), b if b is UNSET else self._exactly(b), prefix=prefix)
+        sees = self.sight.sees
+        return msgspec.structs.replace(
+            found,
+            calls_a=tuple(each for each in found.calls_a if sees(each.commit)),
+            calls_b=tuple(each for each in found.calls_b if sees(each.commit)),
+        )
 
     def blame(self, path: str, *, place: Sequence[str | int] = (), at: Wanted = UNSET) -> Blame:
-        """Find what wrote a value."""
-        return super().blame(path, place=place, at=at if at is UNSET else self._exactly(at))
+        """Find what wrote a value, if that is seen: a merge may have brought it from another timeline."""
+        found = super().blame(path, place=place, at=at if at is UNSET else self._exactly(at))
+        if not self.sight.sees(found.commit):
+            raise HttpProblem(
+                403,
+                "outside_limits",
+                f"an agent outside the limits of the credential wrote what is at {path}; nothing was read.",
+            )
+        return found
 
     def bisect(self, predicate: Callable[[View], bool], *, good: Moment = None) -> LogEntry:
         """Find the first commit at which `predicate` is true."""
@@ -233,7 +251,7 @@ class LimitedArtifacts(Artifacts):
 
     def _is_seen(self, known: Listed, *, is_in_list: bool) -> bool:
         if known.call is not None:
-            return self._thread.sees_call(known.call)
+            return self._thread.sight.sees_call_of(known.call)
         if known.commit is not None:
             return self._thread.sight.sees(known.commit)
         # A name that a commit gave, but none of this timeline, is one of another.
@@ -517,11 +535,6 @@ class LimitedThread(_LimitedReads, Thread):
             thread=self.id,
             near=(),
         )
-
-    def sees_call(self, call: str) -> bool:
-        """True if a call is seen."""
-        found = call_records.find(self._space, call)
-        return found is not None and self.sight.sees_call(found.record)
 
     def decide(
         self,

@@ -14,12 +14,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast, get_type_hints
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from perdure.errors import Invalid, NotFound
 from perdure.model import names
@@ -51,6 +51,8 @@ __all__ = [
     "JsonResponse",
     "OnLoop",
     "Router",
+    "LENT_REQUEST",
+    "LentRequest",
     "REPEATED",
     "cookie_name",
     "data_query",
@@ -59,6 +61,7 @@ __all__ = [
     "entity_tag",
     "headers_of",
     "key_in",
+    "lent_request",
     "no_thread",
     "page_size",
     "path_of",
@@ -153,6 +156,33 @@ class OnLoop(NamedTuple):
     work: Callable[[], Awaitable[Any]]
 
 
+LENT_REQUEST = (
+    "perdure.request"  # the extension of ASGI by which `perdure serve` lends what it has of a request
+)
+
+
+class LentRequest(Protocol):
+    """What a web server may offer beside ASGI for requests and answers that are whole."""
+
+    def is_behind(self, receive: Receive, send: Send) -> bool:
+        """True if these are the server's own, and no other application is between."""
+        ...
+
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has come; None: it has to be waited for."""
+        ...
+
+    def send_whole(self, status: int, headers: bytes, body: bytes) -> bool:
+        """Send an answer, whose headers are lines; False: it has to be sent by ASGI."""
+        ...
+
+
+def lent_request(scope: Scope, receive: Receive, send: Send) -> LentRequest | None:
+    """Return what the web server offers for a request; None: it offers nothing."""
+    lent: LentRequest | None = scope["extensions"].get(LENT_REQUEST) if "extensions" in scope else None
+    return lent if lent is not None and lent.is_behind(receive, send) else None
+
+
 class JsonResponse(Response):
     """An answer in JSON.  It is what most requests get, so its headers are made without the general way."""
 
@@ -160,9 +190,17 @@ class JsonResponse(Response):
         """Answer with text that is JSON already."""
         self.body, self.status_code, self.background = body, status, None
         self.raw_headers = [
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", b"%d" % len(body)),
             (b"content-type", b"application/json"),
         ]
+
+    def header_lines(self, others: Mapping[bytes, bytes], whole: bytes) -> bytes:
+        """Return its headers as they are sent, with `others` unless it has them; `whole` is all the others as lines."""
+        own = b"".join([b"%b: %b\r\n" % each for each in self.raw_headers])
+        if len(self.raw_headers) <= 2 or all(name not in others for name, _ in self.raw_headers[2:]):
+            return own + whole
+        named = {name for name, _ in self.raw_headers}
+        return own + b"".join([b"%b: %b\r\n" % each for each in others.items() if each[0] not in named])
 
 
 class HttpRoute(NamedTuple):
@@ -551,8 +589,15 @@ def cookie_name(headers: Mapping[str, str]) -> str:
     return f"perdure_{port}" if port.isdecimal() else "perdure"
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], bytes_max: int, lent: LentRequest | None
+) -> bytes:
     """Read the body of a request; raises a problem if it is too large or does not come."""
+    body = None if lent is None else lent.whole_body()
+    if body is not None:
+        if len(body) > bytes_max:
+            raise _too_large(bytes_max)
+        return body
     try:
         async with asyncio.timeout(_RECEIVE_SECONDS):
             return await _received(receive, headers, bytes_max)

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import Event
 from types import FrameType
 from typing import Any, cast
@@ -20,7 +21,7 @@ from typing import Any, cast
 import msgspec
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from perdure import aio
 from perdure.errors import Invalid, PerdureError, Refused, Unavailable
@@ -28,6 +29,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.server.access import LOOPBACK, host_name
 from perdure.server.app import HttpServer
 from perdure.server.keys import Keys
+from perdure.server.routing import LENT_REQUEST
 from perdure.server.streams import CONNECTION
 from perdure.store.store import Store
 from perdure.store.worker import Worked
@@ -157,6 +159,12 @@ class _Corked:
         if len(self._held) > _HELD_BYTES_MAX:
             self._flush()
 
+    def write_at_once(self, data: bytes) -> None:
+        """Send bytes after what is kept, without waiting for the end of the step."""
+        if self._held:
+            self._flush()
+        self._transport.write(data)
+
     def _flush(self) -> None:
         held, self._held = self._held, bytearray()
         if held and not self._transport.is_closing():
@@ -171,6 +179,54 @@ class _Corked:
         return getattr(self._transport, name)
 
 
+class UvicornRequest:
+    """One request as uvicorn has it.  Most are read and answered whole, for which the messages of ASGI are a long way."""
+
+    __slots__ = ("_cycle", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: _Corked) -> None:
+        self._cycle, self._transport = cycle, transport
+
+    def is_behind(self, receive: Receive, send: Send) -> bool:
+        """True if an application has the request from uvicorn itself, and not through another application."""
+        return receive == self._cycle.receive and send == self._cycle.send
+
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has come; None: it has to be waited for."""
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected or cycle.response_complete:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        return body
+
+    def send_whole(self, status: int, headers: bytes, body: bytes) -> bool:
+        """Send an answer by one write; False if that is left to uvicorn: for HEAD, and if the client reads too slowly.
+
+        It leaves the cycle as the two messages of ASGI would.
+        """
+        cycle = self._cycle
+        if cycle.flow.write_paused or cycle.response_started or cycle.scope["method"] == "HEAD":
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        if not cycle.disconnected:
+            end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+            own = _header_lines(tuple(cycle.default_headers))
+            self._transport.write_at_once(b"".join((STATUS_LINE[status], own, headers, end, body)))
+            if not cycle.keep_alive:
+                self._transport.close()
+            cycle.on_response()
+        return True
+
+
+@lru_cache(maxsize=8)
+def _header_lines(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Return the headers that uvicorn adds, as they are sent; they change once a second."""
+    return b"".join(b"%b: %b\r\n" % each for each in headers)
+
+
 class ServeProtocol(HttpToolsProtocol):
     """HTTP/1.1 by httptools, which leaves to this class how long a head may be and take, and that it names one host.
 
@@ -181,20 +237,14 @@ class ServeProtocol(HttpToolsProtocol):
     _is_in_head = False
     _head_awaited_since: float | None = None  # on the clock of the loop; None: a request is under way
     _head_watch: asyncio.TimerHandle | None = None
+    _is_idle = False  # no byte came since the last answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin a connection, and lend it to the application."""
-        corked = cast("asyncio.Transport", _Corked(transport))
-        super().connection_made(corked)
-        application = self.app
-
-        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
-            scope.setdefault("extensions", {})[CONNECTION] = corked
-            await application(cast("Any", scope), cast("Any", receive), cast("Any", send))
-
-        self.app = cast("Any", lending)
+        self._corked = _Corked(transport)
+        super().connection_made(cast("asyncio.Transport", self._corked))
         self._head_awaited_since = self.loop.time()
-        self._head_watch = self.loop.call_later(_HEAD_SECONDS, self._check_head)
+        self._head_watch = self.loop.call_later(min(self.timeout_keep_alive, _HEAD_SECONDS), self._check_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
@@ -203,17 +253,26 @@ class ServeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next head, unless it came before the answer did."""
-        super().on_response_complete()
-        if self.cycle.response_complete:
-            self._head_awaited_since = self.loop.time()
+        """Begin the next request if it came before the answer did, else to wait for its head.
+
+        In place of uvicorn's, which sets a timer for each answer.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._head_awaited_since, self._is_idle = self.loop.time(), True
 
     def _check_head(self) -> None:
         """Close a connection whose client takes too long to send a head, and look again later at any other."""
-        since = self._head_awaited_since
-        left = _HEAD_SECONDS if since is None else since + _HEAD_SECONDS - self.loop.time()
-        if left > 0:
-            self._head_watch = self.loop.call_later(left, self._check_head)
+        since, idle_seconds = self._head_awaited_since, min(self.timeout_keep_alive, _HEAD_SECONDS)
+        seconds = idle_seconds if self._is_idle else _HEAD_SECONDS
+        left = seconds if since is None else since + seconds - self.loop.time()
+        if left > 0:  # a connection that falls idle meanwhile is closed in time
+            self._head_watch = self.loop.call_later(min(left, idle_seconds), self._check_head)
             return
         if self._is_in_head:
             self.transport.write(
@@ -223,6 +282,7 @@ class ServeProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sent; a head that does not end is refused."""
+        self._is_idle = False
         super().data_received(data)
         if self._is_in_head and not self.transport.is_closing():
             self._head_bytes += len(data)
@@ -242,6 +302,9 @@ class ServeProtocol(HttpToolsProtocol):
         if len(hosts) != 1 and (hosts or self.parser.get_http_version() != "1.0"):
             raise ValueError("a request names one host")
         super().on_headers_complete()
+        # The application is called in a later step of the loop.
+        lent = UvicornRequest(self.cycle, self._corked)
+        cast("Scope", self.scope)["extensions"] = {CONNECTION: self._corked, LENT_REQUEST: lent}
 
 
 class _Uvicorn(uvicorn.Server):
