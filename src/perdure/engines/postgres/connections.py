@@ -5,8 +5,9 @@ has encoded, results are bytes that it decodes, so nothing is adapted twice, and
 server that has stopped answering costs a deadline, never a hang.
 
 No session state is used, so a pooler in transaction mode may stand between.  Statements are prepared only where the
-caller knows that the session is its own.  Where row security applies to the role, each transaction names its tenant
-first, in the same round trip and for that transaction alone: the next one on the session may be another client's.
+caller knows that the session is its own.  Where row security applies to the role, such a session names its tenant once.
+On any other each transaction does so first, in the same round trip and for that transaction alone: the next one on the
+session may be another client's.
 
 A forked child closes the inherited sockets without sending anything: a Terminate message would end the parent's
 session, and an open socket would keep it alive after the parent's death.
@@ -61,7 +62,7 @@ ANSWER_SECONDS = 15.0  # longer than the server waits for a lock
 IDLE_SECONDS = 5  # how long the server waits for the next statement of a transaction
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
+_NAME_TENANT = "SELECT set_config('perdure.tenant', $1, $2)"  # true: for the transaction alone
 # A prepared statement is planned once and not for each use.  A server that stops waiting for its standbys says so in a
 # warning.
 _OWN_SESSION = (
@@ -232,7 +233,7 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self.is_own = False  # whether no other client uses the session: then statements are prepared
-        self.tenant: str | None = None  # None: row security does not apply to the role
+        self._tenant: str | None = None  # what each transaction names; None: nothing
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}
         self._is_pooled: bool | None = None
@@ -245,9 +246,9 @@ class Connection:
 
         Raises `StatementFailed` if the server refuses it, `ConnectionLost` if it may or may not have been executed.
         """
-        if self.tenant is None or self._pg.transaction_status != pq.TransactionStatus.IDLE:
+        if self._tenant is None or self._pg.transaction_status != pq.TransactionStatus.IDLE:
             return self.call(sql, *parameters)
-        return self._together([(_NAME_TENANT, (self.tenant,)), (sql, parameters)])[1]
+        return self._together([(_NAME_TENANT, (self._tenant, True)), (sql, parameters)])[1]
 
     def call(self, sql: str, *parameters: Parameter) -> list[Row]:
         """Do what `ask` does for a function of the schema that names the tenant itself, which costs less."""
@@ -258,7 +259,7 @@ class Connection:
 
     def ask_all(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
         """Send several statements at once and return the rows of each, as of one moment: one round trip."""
-        named = [] if self.tenant is None else [(_NAME_TENANT, (self.tenant,))]
+        named = [] if self._tenant is None else [(_NAME_TENANT, (self._tenant, True))]
         answers = self._together([(_BEGIN_READ, ()), *named, *questions, ("COMMIT", ())])
         return answers[1 + len(named) : -1]
 
@@ -318,8 +319,8 @@ class Connection:
             f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
         )
         try:
-            if self.tenant is not None:
-                self.call(_NAME_TENANT, self.tenant)
+            if self._tenant is not None:
+                self.call(_NAME_TENANT, self._tenant, True)
             yield
         except BaseException:
             with suppress(ConnectionLost, StatementFailed):
@@ -353,6 +354,13 @@ class Connection:
         """Prepare statements from now on, and set what they need: no other client uses the session."""
         self.is_own = True
         self.run(_OWN_SESSION)
+
+    def act_for(self, tenant: str) -> None:
+        """Name the tenant to whose rows row security holds the role: once in a session of its own, else in each transaction."""
+        if self.is_own:
+            self.call(_NAME_TENANT, tenant, False)
+        else:
+            self._tenant = tenant
 
     # ---- inside
 
@@ -471,7 +479,9 @@ class Pool:
     def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
         self._parameters = parameters
         self.prepares = False  # whether each new session is its client's own, so that statements are prepared
-        self.tenant: str | None = None  # what each new connection names; None: nothing
+        self.tenant: str | None = (
+            None  # for whom connections act; None: row security does not apply to the role
+        )
         self._size_max, self._wait_seconds = size_max, wait_seconds
         self.counters = EngineCounters(_COUNTED)
         self._free = _places(size_max)
@@ -551,9 +561,10 @@ class Pool:
             raise ConnectionLost(
                 str(error).splitlines()[0] if str(error) else type(error).__name__
             ) from error
-        connection.tenant = self.tenant
         if self.prepares:
             connection.take_over()
+        if self.tenant is not None:
+            connection.act_for(self.tenant)
         return connection
 
     def _discard(self, connection: Connection) -> None:
