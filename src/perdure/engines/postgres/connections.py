@@ -63,11 +63,8 @@ IDLE_SECONDS = 5  # how long the server waits for the next statement of a transa
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, $2)"  # true: for the transaction alone
-# A prepared statement is planned once and not for each use.  A server that stops waiting for its standbys says so in a
-# warning.
-_OWN_SESSION = (
-    "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '5s'; SET client_min_messages = warning"
-)
+# Of a session of its own: plans are kept, and a warning says that a server has stopped waiting for its standbys.
+_SETTINGS = "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning"
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
 _BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
 _BINARY = pq.Format.BINARY
@@ -95,10 +92,9 @@ class Numeric(int):
 Parameter: TypeAlias = bytes | int | str | bool | Encoded | None
 Row: TypeAlias = tuple[object, ...]
 
-_length = Struct(">i").pack
 _int4, _int8 = Struct(">i").pack, Struct(">q").pack
 _head = Struct(">iiiii").pack
-_NULL = _length(-1)
+_NULL = _int4(-1)
 _EMPTY = Struct(">iii").pack
 
 
@@ -111,7 +107,7 @@ def bytea_array(items: Sequence[bytes | None]) -> Encoded:
         if item is None:
             parts.append(_NULL)
         else:
-            parts.append(_length(len(item)))
+            parts.append(_int4(len(item)))
             parts.append(item)
     return Encoded(_BYTEA_ARRAY, b"".join(parts))
 
@@ -120,7 +116,7 @@ def text_array(items: Sequence[bytes]) -> Encoded:
     """Return an array of texts, each in UTF-8, in the server's binary form."""
     parts = [_head(1, 0, _TEXT, len(items), 1)] if items else [_EMPTY(0, 0, _TEXT)]
     for item in items:
-        parts += _length(len(item)), item
+        parts += _int4(len(item)), item
     return Encoded(_TEXT_ARRAY, b"".join(parts))
 
 
@@ -144,30 +140,22 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-# How a parameter of a type is encoded: a look-up, because there are dozens in a write.
-_ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
-    bytes: _as_is,
-    type(None): _as_is,
-    int: _int8,
-    Short: _int4,
-    Numeric: lambda value: b"%d" % value,
-    str: str.encode,
-    Encoded: lambda value: value.data,
-    bool: lambda value: b"\x01" if value else b"\x00",
+# The type of the server for each type of a parameter, and how a value is encoded.
+_TYPES: dict[type, tuple[int, Callable[[Any], bytes | None]]] = {
+    bytes: (_BYTEA, _as_is),
+    type(None): (0, _as_is),
+    int: (_INT8, _int8),
+    Short: (23, _int4),
+    Numeric: (1700, lambda value: b"%d" % value),
+    str: (_TEXT, str.encode),
+    bool: (_BOOL, lambda value: b"\x01" if value else b"\x00"),
+    Encoded: (0, lambda value: value.data),
 }
-_OIDS: dict[type, int] = {
-    bytes: _BYTEA,
-    type(None): 0,
-    int: _INT8,
-    Short: 23,
-    Numeric: 1700,
-    str: _TEXT,
-    bool: _BOOL,
-}
+_ENCODERS = {kind: encode for kind, (_, encode) in _TYPES.items()}
 
 
 def _oids(parameters: Sequence[Parameter]) -> list[int]:
-    return [each.oid if isinstance(each, Encoded) else _OIDS[type(each)] for each in parameters]
+    return [each.oid if isinstance(each, Encoded) else _TYPES[type(each)][0] for each in parameters]
 
 
 def _formats(parameters: Sequence[Parameter]) -> list[pq.Format]:
@@ -183,16 +171,12 @@ def _instant(data: bytes) -> int:
     return int.from_bytes(data, signed=True) + 946_684_800_000_000
 
 
-def _flag(data: bytes) -> bool:
-    return data == b"\x01"
-
-
 _Decoders: TypeAlias = list[Callable[[bytes], object] | None]
 _DECODERS: dict[int, Callable[[bytes], object]] = {
     _INT8: _number,
     23: _number,
     21: _number,
-    _BOOL: _flag,
+    _BOOL: lambda data: data == b"\x01",
     _TEXT: bytes.decode,
     19: bytes.decode,
     1184: _instant,
@@ -353,7 +337,7 @@ class Connection:
     def take_over(self) -> None:
         """Prepare statements from now on, and set what they need: no other client uses the session."""
         self.is_own = True
-        self.run(_OWN_SESSION)
+        self.run(_SETTINGS)
 
     def act_for(self, tenant: str) -> None:
         """Name the tenant to whose rows row security holds the role: once in a session of its own, else in each transaction."""
@@ -479,9 +463,7 @@ class Pool:
     def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
         self._parameters = parameters
         self.prepares = False  # whether each new session is its client's own, so that statements are prepared
-        self.tenant: str | None = (
-            None  # for whom connections act; None: row security does not apply to the role
-        )
+        self.tenant: str | None = None  # what sessions name; None: row security does not apply to the role
         self._size_max, self._wait_seconds = size_max, wait_seconds
         self.counters = EngineCounters(_COUNTED)
         self._free = _places(size_max)
