@@ -42,7 +42,7 @@ from tests.engines.postgres.stores import GRANTS
 if TYPE_CHECKING or not MISSING:
     import psycopg
 
-    from perdure.engines.postgres.connections import parse_address
+    from perdure.engines.postgres.connections import Connection, parse_address
     from perdure.engines.postgres.engine import PostgresEngine
     from perdure.engines.postgres.schema import ROW_SECURITY
 
@@ -447,6 +447,33 @@ def test_a_tied_role_sees_its_tenant_only(
 
 
 def test_a_role_that_may_pass_row_security_names_no_tenant(open_engine: Opener) -> None:
-    """A read of a superuser is one statement, as the engine compares the tenant itself."""
+    """The engine compares the tenant itself."""
     with open_engine()._pool.connection() as connection:
-        assert connection.tenant is None
+        assert connection.ask(_SETTING) == [(None,)]
+
+
+@pytest.mark.parametrize("way", ["directly", "pooler"])
+def test_a_session_of_its_own_names_its_tenant_once(
+    way: str, shared: Shared, place: Path, ours: str, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read is then one statement; behind a pooler each transaction names the tenant, and none after it has the name."""
+    with ExitStack() as stack:
+        url = ""
+        if way == "pooler":
+            url = stack.enter_context(
+                pooling(shared.server, place, database=shared.database, user=shared.role)
+            )
+        engine = stack.enter_context(closing(open_engine(shared.url(tenant=ours, pooler=url))))
+        sent, send = list[str](), Connection._send
+        monkeypatch.setattr(
+            Connection, "_send", lambda db, sql, given: sent.append(sql) or send(db, sql, given)
+        )
+        engine.standing("space")
+        with engine._pool.connection() as connection:
+            ((named,),) = connection.call(_SETTING)
+
+    assert len(sent) == (2 if way == "directly" else 3)
+    assert named == (ours if way == "directly" else "")
+
+
+_SETTING = "SELECT current_setting('perdure.tenant', true)"

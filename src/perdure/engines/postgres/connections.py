@@ -5,8 +5,9 @@ has encoded, results are bytes that it decodes, so nothing is adapted twice, and
 server that has stopped answering costs a deadline, never a hang.
 
 No session state is used, so a pooler in transaction mode may stand between.  Statements are prepared only where the
-caller knows that the session is its own.  Where row security applies to the role, each transaction names its tenant
-first, in the same round trip and for that transaction alone: the next one on the session may be another client's.
+caller knows that the session is its own.  Where row security applies to the role, such a session names its tenant once.
+On any other each transaction does so first, in the same round trip and for that transaction alone: the next one on the
+session may be another client's.
 
 A forked child closes the inherited sockets without sending anything: a Terminate message would end the parent's
 session, and an open socket would keep it alive after the parent's death.
@@ -61,12 +62,9 @@ ANSWER_SECONDS = 15.0  # longer than the server waits for a lock
 IDLE_SECONDS = 5  # how long the server waits for the next statement of a transaction
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_NAME_TENANT = "SELECT set_config('perdure.tenant', $1, true)"
-# A prepared statement is planned once and not for each use.  A server that stops waiting for its standbys says so in a
-# warning.
-_OWN_SESSION = (
-    "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '5s'; SET client_min_messages = warning"
-)
+_NAME_TENANT = "SELECT set_config('perdure.tenant', $1, $2)"  # true: for the transaction alone
+# Of a session of its own: plans are kept, and a warning says that a server has stopped waiting for its standbys.
+_SETTINGS = "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning"
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
 _BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
 _BINARY = pq.Format.BINARY
@@ -94,10 +92,9 @@ class Numeric(int):
 Parameter: TypeAlias = bytes | int | str | bool | Encoded | None
 Row: TypeAlias = tuple[object, ...]
 
-_length = Struct(">i").pack
 _int4, _int8 = Struct(">i").pack, Struct(">q").pack
 _head = Struct(">iiiii").pack
-_NULL = _length(-1)
+_NULL = _int4(-1)
 _EMPTY = Struct(">iii").pack
 
 
@@ -110,7 +107,7 @@ def bytea_array(items: Sequence[bytes | None]) -> Encoded:
         if item is None:
             parts.append(_NULL)
         else:
-            parts.append(_length(len(item)))
+            parts.append(_int4(len(item)))
             parts.append(item)
     return Encoded(_BYTEA_ARRAY, b"".join(parts))
 
@@ -119,7 +116,7 @@ def text_array(items: Sequence[bytes]) -> Encoded:
     """Return an array of texts, each in UTF-8, in the server's binary form."""
     parts = [_head(1, 0, _TEXT, len(items), 1)] if items else [_EMPTY(0, 0, _TEXT)]
     for item in items:
-        parts += _length(len(item)), item
+        parts += _int4(len(item)), item
     return Encoded(_TEXT_ARRAY, b"".join(parts))
 
 
@@ -143,30 +140,22 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-# How a parameter of a type is encoded: a look-up, because there are dozens in a write.
-_ENCODERS: dict[type, Callable[[Any], bytes | None]] = {
-    bytes: _as_is,
-    type(None): _as_is,
-    int: _int8,
-    Short: _int4,
-    Numeric: lambda value: b"%d" % value,
-    str: str.encode,
-    Encoded: lambda value: value.data,
-    bool: lambda value: b"\x01" if value else b"\x00",
+# The type of the server for each type of a parameter, and how a value is encoded.
+_TYPES: dict[type, tuple[int, Callable[[Any], bytes | None]]] = {
+    bytes: (_BYTEA, _as_is),
+    type(None): (0, _as_is),
+    int: (_INT8, _int8),
+    Short: (23, _int4),
+    Numeric: (1700, lambda value: b"%d" % value),
+    str: (_TEXT, str.encode),
+    bool: (_BOOL, lambda value: b"\x01" if value else b"\x00"),
+    Encoded: (0, lambda value: value.data),
 }
-_OIDS: dict[type, int] = {
-    bytes: _BYTEA,
-    type(None): 0,
-    int: _INT8,
-    Short: 23,
-    Numeric: 1700,
-    str: _TEXT,
-    bool: _BOOL,
-}
+_ENCODERS = {kind: encode for kind, (_, encode) in _TYPES.items()}
 
 
 def _oids(parameters: Sequence[Parameter]) -> list[int]:
-    return [each.oid if isinstance(each, Encoded) else _OIDS[type(each)] for each in parameters]
+    return [each.oid if isinstance(each, Encoded) else _TYPES[type(each)][0] for each in parameters]
 
 
 def _formats(parameters: Sequence[Parameter]) -> list[pq.Format]:
@@ -182,16 +171,12 @@ def _instant(data: bytes) -> int:
     return int.from_bytes(data, signed=True) + 946_684_800_000_000
 
 
-def _flag(data: bytes) -> bool:
-    return data == b"\x01"
-
-
 _Decoders: TypeAlias = list[Callable[[bytes], object] | None]
 _DECODERS: dict[int, Callable[[bytes], object]] = {
     _INT8: _number,
     23: _number,
     21: _number,
-    _BOOL: _flag,
+    _BOOL: lambda data: data == b"\x01",
     _TEXT: bytes.decode,
     19: bytes.decode,
     1184: _instant,
@@ -232,7 +217,7 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self.is_own = False  # whether no other client uses the session: then statements are prepared
-        self.tenant: str | None = None  # None: row security does not apply to the role
+        self._tenant: str | None = None  # what each transaction names; None: nothing
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}
         self._is_pooled: bool | None = None
@@ -245,9 +230,9 @@ class Connection:
 
         Raises `StatementFailed` if the server refuses it, `ConnectionLost` if it may or may not have been executed.
         """
-        if self.tenant is None or self._pg.transaction_status != pq.TransactionStatus.IDLE:
+        if self._tenant is None or self._pg.transaction_status != pq.TransactionStatus.IDLE:
             return self.call(sql, *parameters)
-        return self._together([(_NAME_TENANT, (self.tenant,)), (sql, parameters)])[1]
+        return self._together([(_NAME_TENANT, (self._tenant, True)), (sql, parameters)])[1]
 
     def call(self, sql: str, *parameters: Parameter) -> list[Row]:
         """Do what `ask` does for a function of the schema that names the tenant itself, which costs less."""
@@ -258,7 +243,7 @@ class Connection:
 
     def ask_all(self, questions: Sequence[tuple[str, Sequence[Parameter]]]) -> list[list[Row]]:
         """Send several statements at once and return the rows of each, as of one moment: one round trip."""
-        named = [] if self.tenant is None else [(_NAME_TENANT, (self.tenant,))]
+        named = [] if self._tenant is None else [(_NAME_TENANT, (self._tenant, True))]
         answers = self._together([(_BEGIN_READ, ()), *named, *questions, ("COMMIT", ())])
         return answers[1 + len(named) : -1]
 
@@ -318,8 +303,8 @@ class Connection:
             f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
         )
         try:
-            if self.tenant is not None:
-                self.call(_NAME_TENANT, self.tenant)
+            if self._tenant is not None:
+                self.call(_NAME_TENANT, self._tenant, True)
             yield
         except BaseException:
             with suppress(ConnectionLost, StatementFailed):
@@ -352,7 +337,14 @@ class Connection:
     def take_over(self) -> None:
         """Prepare statements from now on, and set what they need: no other client uses the session."""
         self.is_own = True
-        self.run(_OWN_SESSION)
+        self.run(_SETTINGS)
+
+    def act_for(self, tenant: str) -> None:
+        """Name the tenant to whose rows row security holds the role: once in a session of its own, else in each transaction."""
+        if self.is_own:
+            self.call(_NAME_TENANT, tenant, False)
+        else:
+            self._tenant = tenant
 
     # ---- inside
 
@@ -471,7 +463,7 @@ class Pool:
     def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
         self._parameters = parameters
         self.prepares = False  # whether each new session is its client's own, so that statements are prepared
-        self.tenant: str | None = None  # what each new connection names; None: nothing
+        self.tenant: str | None = None  # what sessions name; None: row security does not apply to the role
         self._size_max, self._wait_seconds = size_max, wait_seconds
         self.counters = EngineCounters(_COUNTED)
         self._free = _places(size_max)
@@ -551,9 +543,10 @@ class Pool:
             raise ConnectionLost(
                 str(error).splitlines()[0] if str(error) else type(error).__name__
             ) from error
-        connection.tenant = self.tenant
         if self.prepares:
             connection.take_over()
+        if self.tenant is not None:
+            connection.act_for(self.tenant)
         return connection
 
     def _discard(self, connection: Connection) -> None:

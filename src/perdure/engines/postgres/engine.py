@@ -155,7 +155,9 @@ class PostgresEngine:
                 )
                 self._clock.store, self._presence = store, HolderPresence(store, self._tenant)
                 ((is_secured,),) = connection.ask("SELECT row_security_active('perdure.spaces')")
-                self._pool.tenant = connection.tenant = self._tenant if is_secured else None
+                if is_secured:
+                    self._pool.tenant = self._tenant
+                    connection.act_for(self._tenant)
                 for _ in range(3):
                     sent = self._clock.now()
                     ((now_us, clock),) = connection.ask("SELECT perdure.now_us(), perdure.clock_name()")

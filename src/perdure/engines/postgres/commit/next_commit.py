@@ -51,11 +51,10 @@ _FENCES_MAX = 2
 _SPACES_MAX, _TIMELINES_MAX = 64, 16
 _RESTS = 16  # writes to a space in full after others wrote to it
 
-_CELL = "FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name} OFFSET 0"
-_NO_CELL = f"AND NOT EXISTS (SELECT {_CELL})"
-_CELL_AT = f"""AND {{revision}} = (
+_NO_CELL = "AND NOT EXISTS (SELECT FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name} OFFSET 0)"
+_CELL_AT = """AND {revision} = (
     SELECT CASE WHEN c.digest = perdure.cell_digest($2, c.name, c.revision, c.value, c.position, c.listed) THEN c.revision END
-    {_CELL})"""
+    FROM perdure.cells c WHERE c.tenant = $1 AND c.space = s.id AND c.name = {name} OFFSET 0)"""
 
 # Where the space is not as it was left, nothing is changed and no row is returned.  Each look-up is a subquery of its own
 # (`OFFSET 0`) by all columns of its key: as a join, a planner without statistics reads the heads of all spaces.  How long

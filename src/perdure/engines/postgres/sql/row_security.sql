@@ -4,8 +4,9 @@
 -- or a program asks in SQL of its own, and for a condition that someone forgets.  The server applies it to every role but
 -- superusers and those with BYPASSRLS, also to the owner of the tables.  Views read with the rights of the role that asks.
 --
--- The tenant is a setting of one transaction, `perdure.tenant`.  A role may name any tenant, so a role that a tenant's own
--- people can log in with is tied to that tenant: it then sees no other, whatever it names.
+-- The tenant is a setting, `perdure.tenant`, of one transaction, or of a session that is its client's own.  A role may name
+-- any tenant, so a role that a tenant's own people can log in with is tied to that tenant: it then sees no other, whatever
+-- it names.
 --
 -- This runs after each migration: every table with a column `tenant`, and every part of one, shows a transaction the rows
 -- of the tenant that it names and takes no others, also from the owner.  The ties of roles hold for a new table too.
