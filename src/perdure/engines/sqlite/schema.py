@@ -29,6 +29,7 @@ from perdure.errors import Corrupt, NotFound, Unsupported
 
 __all__ = [
     "APPLICATION_ID",
+    "COUNTERS",
     "SCHEMA_VERSION",
     "check",
     "check_objects",
@@ -41,6 +42,9 @@ APPLICATION_ID = 0x50657264  # "Perd"
 SCHEMA_VERSION = (
     6  # in earlier ones, which were never released, digests of changesets and fields of commits are in packs
 )
+COUNTERS = frozenset(
+    ("barrier", "generation", "indexed_upto", "listed", "log_base", "log_mark", "spaces")
+)  # the rows of `meta`
 
 _TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
