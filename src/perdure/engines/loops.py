@@ -19,6 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from perdure.engines.contract import Cell, Engine, Hold, LedgerEntry, Step
+from perdure.engines.shared_rules import damaged
 from perdure.errors import Conflict, Corrupt, Unavailable
 from perdure.model.commit import MoveRecord, encode_move
 from perdure.model.digest import Digest, Kind, digest_of
@@ -50,13 +51,16 @@ def pages(
     """Yield what `read(cursor, limit)` returns until it returns nothing; the next cursor is `key` of the last item.
 
     `fills`: a page that is not the last has `limit` items, so that a shorter one ends the reading.
+    Raises `Corrupt` if a page leads to itself: a key of another type, which an edit can leave, sorts behind every cursor.
     """
     limit = _PAGE_MIN
     while page := read(start, limit):
         yield from page
         if fills and len(page) < limit:
             return
-        start, limit = key(page[-1]), min(4 * limit, _PAGE_MAX)
+        before, start, limit = start, key(page[-1]), min(4 * limit, _PAGE_MAX)
+        if start == before:
+            raise damaged("a list of the store leads back to itself; the rest was not read.", "list_damaged")
 
 
 def cells(

@@ -5,7 +5,8 @@ It stops a call if another call of this thread has the same fingerprint and
     or
 (b) it is done but is not in the conversation of the timeline that starts the new call; or
 (c) it is done on this timeline, on another backend; or
-(d) a person has denied a repeat of it in this history, whatever backend asks now.
+(d) a person has denied a repeat of it in this history, whatever backend asks now; or
+(e) it is done in this run, and the run has since refused an answer and asked its model for another.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -39,6 +40,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellOf, CellWrite, Question
 from perdure.errors import Corrupt
 from perdure.history import reader
@@ -54,6 +56,7 @@ from perdure.model import canonical
 from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
+from perdure.model.event import GuardRefused
 from perdure.model.ticket import Ticket
 
 __all__ = [
@@ -81,7 +84,7 @@ __all__ = [
 
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
-Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied"]  # (a) to (d) above
+Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied", "again"]  # (a) to (e) above
 
 _PAGE = 100
 
@@ -140,10 +143,12 @@ def check(
     backend: str | None,
     policy: Policy = "ask",
     seen: int = 0,
+    parent_call: str | None = None,
 ) -> Verdict:
     """Decide whether the timeline at `head` may start this call, which `backend` requested.
 
     `seen` is the number of starts that the person saw who allowed the call: only later starts are checked.
+    `parent_call` is the call of this thread whose tool runs the child that makes the call; None: this thread makes it.
     """
     if not record.fingerprint or not record.reach.guarded:
         return MayStart(None)
@@ -161,6 +166,8 @@ def check(
             continue
         own, place = _resolved(space, other)
         case = _case(space, own, place, record.timeline, head, backend)
+        if case is None and done(own) and _is_asked_again(space, place, record.run, parent_call, head):
+            case = "again"
         if case is not None:
             return Repeats(own, case, gate)
         if done(own):
@@ -299,6 +306,30 @@ def _case(
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
+
+
+def _is_asked_again(
+    space: Space, made: CallRecord, run: str | None, parent_call: str | None, head: Digest | None
+) -> bool:
+    """True if a call was made by the run that makes the next one, and the run has refused an answer in between.
+
+    A model that has to answer again may take all of its steps again.  The commits since the request are read.
+    """
+    if parent_call is not None:
+        parent = calls.find(space, parent_call)
+        run = None if parent is None else parent.record.run
+    if head is None or run is None or made.run != run:
+        return False
+    requests = commits_of(space, made.label)
+    for step in loops.steps(space.engine, space.name, head, skip=0, limit=space.step(head).place.depth + 1):
+        if step.digest in requests:
+            return False
+        is_refused = [
+            isinstance(each, GuardRefused) and each.subject == "output" for each in step.changeset.events
+        ]
+        if step.commit.run == run and any(is_refused):
+            return True
+    return False
 
 
 def _failed_elsewhere(other: CallRecord) -> bool:

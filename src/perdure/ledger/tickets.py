@@ -300,6 +300,8 @@ def question_of(found: Repeats, by: str | None) -> str:
             what = "was done elsewhere, before it was brought in"
         case "backend":
             what = f"was done, asked for by {earlier.backend or 'another backend'}"
+        case "again":
+            what = "was done in this run, which has since refused an answer and asked for another"
         case "denied":
             what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"

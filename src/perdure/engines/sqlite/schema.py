@@ -29,6 +29,7 @@ from perdure.errors import Corrupt, NotFound, Unsupported
 
 __all__ = [
     "APPLICATION_ID",
+    "COUNTERS",
     "SCHEMA_VERSION",
     "check",
     "check_objects",
@@ -39,6 +40,9 @@ __all__ = [
 
 APPLICATION_ID = 0x50657264  # "Perd"
 SCHEMA_VERSION = 7
+COUNTERS = frozenset(
+    ("barrier", "generation", "indexed_upto", "listed", "log_base", "log_mark", "spaces")
+)  # the rows of `meta`
 
 _OBJECTS = "SELECT CAST(name AS BLOB), CAST(type AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema"
 _TABLES = """

@@ -303,26 +303,25 @@ def clearance(
     parent, in_root = round_context.env.parent, None
     if parent is not None and record.reach.guarded:
         in_root = root_ledger.check(space, parent, record, policy=tool.repeat_guard, ticket=ticket)
-    if isinstance(verdict, Repeats) or isinstance(in_root, Repeats):
+    cases = {each.case for each in (verdict, in_root) if isinstance(each, Repeats)}
+    if cases - {"again"}:
         return _repeats(round_context, tool, record, verdict, in_root)
     home = round_context.env.open_store() if record.key_scope == "store" else space
     claim = call_identity.owner_of_key(home, space, record)
     match claim:
         case Reuse():
             return ReuseResult(claim)
+        case _ if cases:  # the model has to answer again, and no key tells that this call is the one before
+            return _repeats(round_context, tool, record, verdict, in_root)
         case Waits() if not seen and repeat_guard.allowed(record, ticket).get("claim") != claim.revision:
             return AskApproval(_key_question(round_context, tool, record, claim))
         case _:
+            assert not isinstance(in_root, Repeats), "a repeat is asked about"
             cells = repeat_guard.starting(record, verdict)
             if record.key_scope == "store":
                 return Start(cells, claim, in_root)
-            return Start(
-                (
-                    *cells,
-                    *call_identity.claiming(round_context.space, record, claim, at=round_context.now()),
-                ),
-                in_root=in_root,
-            )
+            own = call_identity.claiming(round_context.space, record, claim, at=round_context.now())
+            return Start((*cells, *own), in_root=in_root)
 
 
 def _repeats(

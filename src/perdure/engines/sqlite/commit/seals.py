@@ -61,6 +61,12 @@ _PARTS = (
     "SELECT iif(typeof(name)='text' AND typeof(digest)='blob', CAST('cell' || x'00' || name || x'00' || digest AS BLOB), NULL), "
     "value IS NULL FROM cells WHERE space=?"
 )
+_TYPED = {
+    "cells": "typeof(revision)='integer' AND typeof(position)='integer' AND typeof(listed)='integer' "
+    "AND typeof(value) IN ('text', 'null')",
+    "heads": "typeof(move)='text'",
+    "entries": "typeof(body)='text'",
+}
 _EMPTY = "SELECT name, digest, revision, position, listed FROM cells WHERE space=? AND value IS NULL"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
 
@@ -113,6 +119,7 @@ class Seals:
                     f"a cell or a head of '{name}' is damaged; nothing was used.", "space_damaged", space=name
                 ) from error
             if again:
+                _check_types(db, space, name)
                 _check_rows_of_heads(db, space)
         self._sound.add(space)
 
@@ -199,6 +206,17 @@ def snapshot(db: Database) -> Generator[None]:
         yield
     finally:
         db.execute("COMMIT")
+
+
+def _check_types(db: Database, space: int, name: str) -> None:
+    """Raise `Corrupt` if a column that is converted where it is read has a value of another type."""
+    for table, is_typed in _TYPED.items():
+        if db.execute(f"SELECT 1 FROM {table} WHERE space=? AND NOT ({is_typed}) LIMIT 1", (space,)).get:
+            raise damaged(
+                f"a row of '{name}' in table {table} has a value of another type than its writer gave it; it was not used.",
+                "space_damaged",
+                space=name,
+            )
 
 
 def _check_rows_of_heads(db: Database, space: int) -> None:

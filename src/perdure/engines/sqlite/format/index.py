@@ -327,12 +327,14 @@ class Index:
 
     def _catch_up(self, connection: Database) -> None:
         if self._seen < 0 or self._count > _FORGET_FROM:
-            self._clear()
-            self._upto = self._seen = _upto(connection)
-            if (connection.execute("SELECT max(last) FROM stretches").get or 0) != self._upto:
+            upto = _upto(connection)
+            # Before it is used: every row up to there is a candidate, so a large number would be read without an end.
+            if (connection.execute("SELECT max(last) FROM stretches").get or 0) != upto:
                 raise damaged(
                     "the index does not end where the store records; nothing was used.", "index_damaged"
                 )
+            self._clear()
+            self._upto = self._seen = upto
         for row, space, keys in connection.execute(
             "SELECT id, space, keys FROM log WHERE id>?", (self._seen,)
         ):

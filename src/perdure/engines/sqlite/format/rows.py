@@ -142,12 +142,12 @@ def row_of(values: Sequence[object]) -> LogRow:
     """Return a row from `COLUMNS`; raises `Corrupt` if it cannot be unpacked."""
     row, space, depth, turn, sequence, at, keys, digest, root, fields, *texts = values
     changeset, digests, bodies, pack, parent, events, run, follows = texts
-    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes) or not isinstance(space, int):
         raise damaged_row(row)
     words = _bytes(bodies) or b""
     return LogRow(
         cast("int", row),
-        cast("int", space),
+        space,
         keys,
         decode_pack(pack),
         len(pack) + len(words),
@@ -170,9 +170,9 @@ def row_of(values: Sequence[object]) -> LogRow:
 
 def _packed(values: Sequence[object]) -> Packed:
     row, space, keys, pack = values
-    if not isinstance(keys, bytes) or not isinstance(pack, bytes):
+    if not isinstance(keys, bytes) or not isinstance(pack, bytes) or not isinstance(space, int):
         raise damaged_row(row)
-    return Packed(cast("int", row), cast("int", space), keys, decode_framed(pack), len(pack))
+    return Packed(cast("int", row), space, keys, decode_framed(pack), len(pack))
 
 
 def columns_of(row: LogRow) -> Columns:

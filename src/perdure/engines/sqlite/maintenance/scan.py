@@ -68,6 +68,7 @@ from perdure.engines.sqlite.format.rows import (
 )
 from perdure.engines.sqlite.maintenance.removal import spans_in
 from perdure.engines.sqlite.reads import moves_of
+from perdure.engines.sqlite.schema import COUNTERS
 from perdure.errors import Corrupt, Forgotten, PerdureError, Unsupported
 from perdure.model.commit import Changeset, Commit, MoveRecord, encode_commit, encode_move
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -75,6 +76,12 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 __all__ = ["Bodies", "facts_of", "scan", "writes"]
 
 
+# Text is read as bytes, and another type like none, so only the column itself tells what a writer would not have stored.
+_IS_TYPED = " AND ".join(
+    [f"typeof(l.{name}) IN ('null', 'text')" for name in ("changeset", "spans", "bodies", "timeline")]
+    + [f"typeof(l.{name}) IN ('null', 'blob')" for name in ("digest", "root", "fields", "digests")]
+    + ["l.bodies IS NOT ''", "l.digest IS NOT x''"]
+)
 _DERIVED = f"SELECT l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB) {FROM_FAR} WHERE l.id=?"
 # All commits of a write are of one timeline; its last row, which has its moves, has the last of them.
 _TIMELINE_AFTER = (
@@ -86,16 +93,23 @@ def row_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) -> 
     """Return what is wrong with the unhashed columns of a row whose objects are `facts`, in the order of its keys."""
     if row.digest is None and not row.follows:
         yield f"row {row.id} of the log has no commit, and something in a column of commits"
+    if not db.execute(f"SELECT {_IS_TYPED} FROM log l WHERE l.id=?", (row.id,)).get:
+        yield f"row {row.id} of the log has a column of another type, or an empty one"
     if len(row.bodies) != sum(item.size for item in row.pack.items if item.form == PackForm.BODIES):
         yield f"row {row.id} of the log has other words than those that it should hold"
-    if row.pack.dropped is not None:
-        return  # its keys are those of what it held
+    if row.pack.dropped is not None:  # the rest of its keys are those of what it held
+        own = {*op_keys(op_id_of(row) or "")} if row.pack.op is not None else set[bytes]()
+        if not own <= {*split(row.keys)}:
+            yield f"row {row.id} of the log does not carry the keys of its write"
+        yield from _unfound(db, rows, row)
+        return
     try:
         if row.digest is not None:
             yield from _line_faults(db, row)
         yield from _found_faults(db, rows, row, facts)
-    except PerdureError:
-        return  # damage to what is hashed, which is reported as such
+    except PerdureError as error:  # damage to what is hashed, which is reported as such where the row has it
+        if all([fact.fault is None for fact in facts]):
+            yield f"row {row.id} of the log: {error.message}"
 
 
 def _found_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) -> Iterator[str]:
@@ -108,6 +122,10 @@ def _found_faults(db: Database, rows: Rows, row: LogRow, facts: Sequence[Fact]) 
     if sorted(split(row.keys)) != sorted([*items, *_names(db, row)]):
         yield f"row {row.id} of the log does not carry the keys of what it holds"
         return
+    yield from _unfound(db, rows, row)
+
+
+def _unfound(db: Database, rows: Rows, row: LogRow) -> Iterator[str]:
     for key in dict.fromkeys(split(row.keys)):
         if row.id not in rows.index.known(db, row.space, key):
             yield f"row {row.id} of the log is not found by one of its keys"
@@ -175,13 +193,17 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _ROWS_MAX = 1_000  # read by one statement
 _ITEMS_OF_A_ROW = 8  # about as many as a commit has
 _FIRST = 1  # the space that was written first: what concerns all rows is reported with it
+_LOG_MARKS = {
+    "log_base",
+    "log_mark",
+}  # a store from before logs were bound has none until its next log begins
 _STRETCHED = """
 SELECT (SELECT value FROM meta WHERE name='indexed_upto'), coalesce(sum(last-first+1), 0), coalesce(max(last), 0),
     (SELECT count(*) FROM stretches s JOIN log l ON l.id BETWEEN s.first AND s.last AND l.space=s.space)
 FROM stretches
 """
 _BATCH = (
-    f"SELECT {COLUMNS}, l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB), p.run {FROM_FAR} "
+    f"SELECT {COLUMNS}, l.jump IS {JUMP}, CAST(l.spans AS BLOB), CAST(l.timeline AS BLOB), p.run, {_IS_TYPED} {FROM_FAR} "
     "WHERE l.id IN (SELECT value FROM json_each(?)) ORDER BY l.id"
 )
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -206,7 +228,7 @@ def scan(
 def _scan(
     db: Database, rows: Rows, bodies: Bodies, space: int | None, after: int, limit: int
 ) -> tuple[list[Fact], int | None]:
-    facts: list[Fact] = _index_faults(db) if space == _FIRST and not after else []
+    facts = [*_index_faults(db), *_counter_faults(db)] if space == _FIRST and not after else []
     before = _op_of(db, rows, after) if after else _NO_WRITE
     at_once = max(1, min(_ROWS_MAX, limit // _ITEMS_OF_A_ROW))
     while space is not None and len(facts) < limit:
@@ -342,9 +364,10 @@ class _Batch:
         for values in db.execute(_BATCH, (msgspec.json.encode(numbers).decode(),)):
             try:
                 row = row_of(values[:_COLUMNS])
-                if row.space != space:
+                *derived, is_typed = values[_COLUMNS:]
+                if row.space != space or not is_typed:
                     raise _Odd
-                self._sound[row.id] = self._audited(row, values[_COLUMNS:])
+                self._sound[row.id] = self._audited(row, derived)
                 keys[row.id] = row.keys
             except (_Odd, PerdureError, LookupError, TypeError, ValueError):
                 pass
@@ -388,7 +411,7 @@ class _Batch:
         wanted = sorted(set(places))
         return self._db.execute(_FOUND, (msgspec.json.encode(wanted).decode(),)).get == len(wanted)
 
-    def _audited(self, row: LogRow, derived: tuple[object, ...]) -> _Audited:
+    def _audited(self, row: LogRow, derived: Sequence[object]) -> _Audited:
         """Return what a row holds, each part decoded and hashed once; raise `_Odd` or `Corrupt` if anything is wrong."""
         pack, op = row.pack, row.pack.op
         if pack.dropped is not None:
@@ -479,7 +502,7 @@ class _Batch:
             self._bodies.put((row.space, row.id, at), body, depth)
 
     def _check_line(
-        self, row: LogRow, facts: list[Fact], changeset: Changeset, derived: tuple[object, ...]
+        self, row: LogRow, facts: list[Fact], changeset: Changeset, derived: Sequence[object]
     ) -> Iterator[bytes]:
         """Compare the columns of a commit with what they follow from; yield the keys of its labels."""
         jumps, spans, timeline, above = derived
@@ -529,7 +552,7 @@ def _order_faults(row: int, before: Op, op: Op) -> list[Fact]:
         fault = f"row {row} of the log completes write {op.number} of its space, after write {before.number}"
     elif op.link != linked(before.link, op.op_id, op.intent, op.revisions, op.position, op.chain, op.number):
         fault = f"row {row} of the log does not follow from the write before: one of the two was exchanged or edited"
-    return [] if fault is None else [Fact("row", None, None, fault=fault)]
+    return [] if fault is None else [_row_fault(fault)]
 
 
 def _index_faults(db: Database) -> list[Fact]:
@@ -537,14 +560,20 @@ def _index_faults(db: Database) -> list[Fact]:
     values = db.execute(_STRETCHED).fetchone()
     if values is not None and len(set(values)) == 1:
         return []
-    return [
-        Fact(
-            "row",
-            None,
-            None,
-            fault="the index does not say truly which rows of the log belong to which space",
-        )
-    ]
+    return [_row_fault("the index does not say truly which rows of the log belong to which space")]
+
+
+def _counter_faults(db: Database) -> list[Fact]:
+    """Return faults of the table of counters: each must be there once, as a number, and no other row."""
+    found = db.execute("SELECT name, typeof(value)='integer' AND value >= 0 FROM meta").fetchall()
+    names = {name for name, is_number in found if is_number}
+    if len(found) == len(names) and COUNTERS - _LOG_MARKS <= names <= COUNTERS:
+        return []
+    return [_row_fault("a counter of the store is missing, is no number, or is not one of Perdure's")]
+
+
+def _row_fault(what: str) -> Fact:
+    return Fact("row", None, None, fault=what)
 
 
 def facts_of(db: Database, rows: Rows, number: int) -> list[Fact]:
