@@ -49,6 +49,7 @@ Where a command takes a REF, any of these names a moment:
 | `3f9a0c…` | a commit, by its digest or the first digits of it (4 or more) |
 | `HEAD`, `HEAD~n` | the head of the timeline, or n commits before |
 | `turn:n` | the moment after a turn, counted from 1 |
+| `turn:n~1`, `turn:n~k` | the moment before that turn, or before the last k turns up to it |
 | `version:n` | where the head stood after its n-th move |
 | a message id, a run id | the commit that said it; the end of the run |
 | `langgraph:1ef0…` | the newest commit of the timeline with that [name](events.md#momentnamed) of another framework |
