@@ -90,6 +90,7 @@ COMMANDS: Mapping[str, str] = {
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
+    "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (

@@ -339,6 +339,12 @@ def export(
     if format is None:
         advice = f"Give --format with one of {', '.join((*APIS, *_OWN_FORMATS))}, or --git DIR."
         raise _refused("no format was named", "format_missing", advice)
+    return _request(thread, format, model, timeline, at, everywhere)
+
+
+def _request(
+    thread: str, format: str, model: str | None, timeline: str, at: str | None, everywhere: Everywhere
+) -> ExportAnswer:
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         try:
