@@ -324,6 +324,7 @@ def test_completion_is_installed_where_the_shell_looks(
 
     made.ok("--install-completion", "--shell", "bash", "--output", str(script))
 
+    assert not (tmp_path / ".bashrc").exists()
     written = script.read_text()
     words = ("threads", "bisect", "--timeline", "doctor", "approvals", "reconcile", "--code")
     assert all(word in written for word in words)
