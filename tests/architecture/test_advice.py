@@ -21,7 +21,8 @@ DECLARED = {
     "perdure.integrations.openai_agents.session": ("store.thread(…)",),
     "perdure.integrations.pydantic_ai.tool_guard": ("agent.run(…, conversation_id=…)", "ToolGuard(…, thread=…)"),
     "perdure.server.app": ("`hosts` of `perdure.server.app`",),
-    "perdure.store.thread": ("change.say", "change.append", "`with thread.change(…) as change:`", "decide(call, 'approve')", "decide(call, 'deny')"),
+    "perdure.errors": ("resume('{}', retry=True)",),  # of `str(error)`, which no terminal shows
+    "perdure.store.thread": ("resume(run, retry=True)", "change.say", "change.append", "`with thread.change(…) as change:`", "decide(call, 'approve')", "decide(call, 'deny')"),
     "perdure.store.plumbing.run_fence": ("on({})",),
     "perdure.runtime.agent.agent": ("perdure.Policy", "perdure.Route", "testing.Script", "perdure.Stop", "@perdure.tool(effect=…)", "perdure.ContextLimits", "perdure.Guard", "perdure.RunLimits", "price=", "accept=", "store.thread(…, owner=…)", "thread.run(…, output=…)", "Stop(steps=…)", "Backend(…, client=…)", "Route([…])"),
     "perdure.runtime.agent.state": ("perdure.state",),

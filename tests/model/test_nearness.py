@@ -56,3 +56,13 @@ def test_the_name_itself_is_no_guess() -> None:
     assert near("HEAD~99", ["HEAD~99", "HEAD~9"]) == ["HEAD~9"]
     assert near("ann", ["ann"]) == []
     assert near("ann", ["Ann"]) == ["Ann"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("version", "verify"), ("--before", "--store"), ("metrics", "artifacts"), ("edit", "redo")],
+)
+def test_a_name_that_many_edits_make_of_another_is_not_near_it(name: str, known: str) -> None:
+    """Some letters in common are no reason to ask; control: a few wrong ones are."""
+    assert near(name, [known], likeness=0.3) == []
+    assert near(f"{known[:-1]}x", [known]) == [known]

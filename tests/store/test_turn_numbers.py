@@ -123,7 +123,27 @@ def test_every_way_to_name_a_turn_means_the_same_one(thread: Thread) -> None:
         assert named.turns(limit=1)[0].input == turn.input
 
 
-@pytest.mark.parametrize("name", ["turn:0", "turn:4", "turn:99"])
+def test_a_turn_with_a_tilde_is_the_moment_before_it(thread: Thread) -> None:
+    """What was done between the messages stays; `~2` is before the message before it."""
+    turns = {turn.number: turn for turn in thread.turns() if turn.kind == "message"}
+
+    assert [thread.at(f"turn:{number}~1").digest for number in turns] == [
+        turn.before for turn in turns.values()
+    ]
+    assert thread.at("turn:3~2").digest == turns[2].before
+    assert thread.at("turn:3~1").digest != thread.at("turn:2").digest
+    assert thread.fork("before", at="turn:2~1").head.commit == turns[2].before
+
+
+def test_before_the_first_turn_there_may_be_nothing(store: Store) -> None:
+    """The moment before the first commit is a moment too."""
+    thread = store.thread("t", agent=agent())
+    thread.run("hello", id="m1")
+
+    assert thread.at("turn:1~1").digest is None
+
+
+@pytest.mark.parametrize("name", ["turn:0", "turn:4", "turn:99", "turn:2~3", "turn:4~1"])
 def test_a_number_that_no_message_has_names_nothing(thread: Thread, name: str) -> None:
     """What was done between messages is no turn that a number could mean."""
     with pytest.raises(NotFound) as absent:

@@ -54,7 +54,7 @@ def test_a_thread_without_commits_has_no_branch(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "Give --format API or --git DIR"),
+        ([], "or --git DIR"),
         (["--follow"], "no --follow without --git"),
         (["--format", "openai-chat", "--follow"], "no --follow without --git"),
         (["--git", "g", "--format", "openai-chat"], "writes the whole thread"),

@@ -154,3 +154,35 @@ def test_what_is_read_as_a_whole_has_a_limit(shell: Shell, monkeypatch: pytest.M
 
     assert (long.code, long.error["code"], long.error["facts"]["limit"]) == (2, "file_too_large", 60)
     assert short.code == 0
+
+
+def test_a_tool_that_is_not_known_is_answered_with_those_that_are(empty: Shell) -> None:
+    """All of them, and the one that was meant; no store was made."""
+    (empty.directory / "sessions").mkdir()
+
+    ended = empty("import", "sessions", "--format", "claude", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "session_format_unknown")
+    assert "claude-code, codex, " in ended.error["message"]
+    assert "Did you mean 'claude-code'?" in ended.error["hint"]
+    assert not empty.store.exists()
+
+
+def test_an_import_says_that_it_made_a_store(empty: Shell) -> None:
+    """The first one; the control, a second one, has the store already."""
+    (empty.directory / "chat.json").write_text('[{"role": "user", "content": "Hello."}]')
+    words = ("import", "chat.json", "--thread", "t", "--agent", "a", "--format", "openai-chat")
+
+    first, second = empty.ok(*words).out, empty.ok(*words, "--again").out
+
+    assert first.startswith("Made a new store: ./perdure.db")
+    assert "new store" not in second
+
+
+@pytest.mark.parametrize("words", [("--format", "markdown"), ()])
+def test_an_export_without_a_format_that_is_known_names_all(shell: Shell, words: tuple[str, ...]) -> None:
+    """Those of vendors, plain tables and spans."""
+    ended = shell("export", "shopping", *words)
+
+    assert ended.code in (2, 3)
+    assert all(name in ended.err for name in ("openai-chat", "anthropic-messages", "sqlite", "otlp"))

@@ -610,6 +610,18 @@ def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
     assert "pay: was under way" in bread.ok("runs").out
 
 
+def test_a_suggested_command_names_the_code_that_is_here(bread: Shell) -> None:
+    """If one agent is declared in this directory; controls: none, and two."""
+    told = [bread.ok("runs").out]
+    (bread.directory / "app.py").write_text('clerk = Agent("payer")')
+    told.append(bread.ok("runs").out)
+    (bread.directory / "other.py").write_text('clerk = Agent("other")')
+    told.append(bread.ok("runs").out)
+
+    assert ["--code app:clerk" in each for each in told] == [False, True, False]
+    assert ["--code MODULE:NAME" in each for each in told] == [True, False, True]
+
+
 @pytest.mark.parametrize("effect", ["read_only", "external_write"])
 def test_a_call_that_runs_is_under_way(shell: Shell, effect: Effect) -> None:
     """Also one that only reads, whose start is not recorded."""

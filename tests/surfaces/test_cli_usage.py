@@ -324,6 +324,7 @@ def test_completion_is_installed_where_the_shell_looks(
 
     made.ok("--install-completion", "--shell", "bash", "--output", str(script))
 
+    assert not (tmp_path / ".bashrc").exists()
     written = script.read_text()
     words = ("threads", "bisect", "--timeline", "doctor", "approvals", "reconcile", "--code")
     assert all(word in written for word in words)
@@ -453,3 +454,24 @@ def test_a_noun_is_suggested_by_one_of_its_spellings(tmp_path: Path) -> None:
     )
 
     assert "Did you mean 'threads'?" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("version", "'perdure --version'"),
+        ("metrics", "/metrics"),
+        ("threads log shopping -n 3", "'--limit'"),
+        ("threads fork shopping fix --before turn:2", "'--at turn:n~1'"),
+        ("memory update item words --owner ann", "'edit'"),
+        ("threads fork shopping fix --at turn:171", ""),
+    ],
+)
+def test_a_word_of_another_program_leads_to_ours(shell: Shell, words: str, meant: str) -> None:
+    """And a moment that the thread cannot have is never suggested."""
+    ended = shell(*words.split())
+
+    assert ended.code in (2, 3)
+    assert meant in ended.err
+    assert "verify" not in ended.err
+    assert "version:171" not in ended.err

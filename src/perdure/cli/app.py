@@ -6,10 +6,12 @@ touches a store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import cleandoc
+from pathlib import Path
+from typing import Annotated, Literal
 
-from cyclopts import App, Group
+from cyclopts import App, Group, Parameter
 
 from perdure.cli.command_list import ABOUT, ALONE, GROUPS, NOUNS, OPTIONS, SPELLINGS, Noun
 from perdure.version import __version__
@@ -84,10 +86,42 @@ def build(only: str | None = None) -> App:
         place = f"perdure.cli.commands.{alone.place or f'{name}:{name}'}"
         app.command(place, name=name, help=alone.line, usage=_spelled(name), group=group, sort_key=at)
     if chosen is None:
-        app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
+        app.command(_installing_completion(app), name="--install-completion")
         for name, line in OPTIONS.items():
             app[name].help = line
     return app
+
+
+def _installing_completion(app: App) -> Callable[..., None]:
+    """Return the command that installs completion; the library's own changes the startup file with --output, too."""
+
+    def install(
+        *,
+        shell: Annotated[Literal["zsh", "bash", "fish", "powershell"] | None, Parameter()] = None,
+        output: Annotated[Path | None, Parameter(name=("-o", "--output"))] = None,
+    ) -> None:
+        """Install completion for your shell
+
+        The script is written where the shell looks for it, and a line is added to ~/.bashrc or ~/.zshrc.
+
+        Parameters
+        ----------
+        shell
+            The shell; the one that runs this command if left out
+        output
+            Write the script to this file, and nothing else
+        """
+        from cyclopts.completion.install import create_install_completion_command
+
+        if output is None or shell is None:
+            create_install_completion_command(app.install_completion, output is None)(
+                shell=shell, output=output
+            )
+            return
+        written = app.install_completion(shell=shell, output=output, add_to_startup=False)
+        print(f"Wrote the script to {written}, and nothing else. Load it in the startup file of {shell}.")
+
+    return install
 
 
 def load(app: App, words: Sequence[str]) -> App | None:

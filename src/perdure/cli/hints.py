@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from perdure.cli.output.screen import with_code_here
 from perdure.cli.usage import named_store, to_be_named
 from perdure.errors import PerdureError, PerdureWarning, RunFailed
 
@@ -90,6 +91,7 @@ COMMANDS: Mapping[str, str] = {
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
+    "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
@@ -201,6 +203,8 @@ def command(words: str, about: Subject) -> str:
         words = words.replace("THREAD", shlex.quote(about.thread))
     elif words in ("runs ls THREAD", "calls ls THREAD", "approvals ls THREAD"):  # without one, of all threads
         words = words.removesuffix(" THREAD")
+    if "MODULE:NAME" in words:
+        words = " ".join(with_code_here(words.split(" ")))
     return with_store(f"perdure {words}", about.store)
 
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _MOMENT = (
-    "its digest (12 digits are enough), HEAD~n, turn:n, version:n, a message or run id, a framework:id, "
+    "its digest (12 digits are enough), HEAD~n, turn:n, turn:n~1 (before it), version:n, a message or run id, a framework:id, "
     "a timeline's name"
 )
 

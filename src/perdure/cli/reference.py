@@ -49,6 +49,7 @@ Where a command takes a REF, any of these names a moment:
 | `3f9a0c…` | a commit, by its digest or the first digits of it (4 or more) |
 | `HEAD`, `HEAD~n` | the head of the timeline, or n commits before |
 | `turn:n` | the moment after a turn, counted from 1 |
+| `turn:n~1`, `turn:n~k` | the moment before that turn, or before the last k turns up to it |
 | `version:n` | where the head stood after its n-th move |
 | a message id, a run id | the commit that said it; the end of the run |
 | `langgraph:1ef0…` | the newest commit of the timeline with that [name](events.md#momentnamed) of another framework |
@@ -90,7 +91,7 @@ A list that was cut short by `--limit` says so in `more`.
 
 Stored text is never sent to the terminal as it is: characters that it might obey are shown by their codes, such as `\\x1b`.
 Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
-`perdure --install-completion` sets up completion for your shell.
+`perdure --install-completion` sets up completion for your shell: it writes a script where the shell looks for it, and adds a line to `~/.bashrc` or `~/.zshrc`; with `--output FILE` it writes that file and nothing else.
 It completes commands, options, and the ids of threads, timelines, runs and calls of the store that the line names, else of `$PERDURE_STORE` or `./perdure.db`.
 Ids of a store on a server are not completed: connecting to it takes longer than a person waits for Tab.
 A new version of Perdure may have new commands: run it again then.

@@ -36,8 +36,14 @@ _OTHER_WORDS = {
     "read": "get", "cat": "get", "new": "begin", "create": "begin", "start": "begin", "history": "log",
     "branch": "fork", "rewind": "undo", "revert": "undo", "tail": "follow", "watch": "follow", "find": "search",
     "remember": "add", "reject": "deny", "stop": "cancel", "check": "verify", "fsck": "verify",
-    "reflog": "moves", "timelines": "show", "branches": "show",
+    "reflog": "moves", "timelines": "show", "branches": "show", "update": "edit", "correct": "edit",
 }  # fmt: skip
+# What is no command, and where it is.
+_ELSEWHERE = {
+    "version": "Did you mean 'perdure --version'?",
+    "metrics": "The server has them at /metrics: 'perdure serve'.",
+}
+_OTHER_OPTIONS = {"-n": "--limit", "--last": "--limit", "-m": "--reason", "--before": "--at"}
 
 
 def tidied(words: Sequence[str]) -> list[str]:
@@ -102,7 +108,10 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
         case UnknownOptionError(token=token):
             word = token.keyword or token.value
             known = [name for each in error.argument_collection for name in each.names]
-            meant = did_you_mean(word, known).rstrip()
+            usual = _OTHER_OPTIONS.get(word)
+            meant = f"Did you mean '{usual}'?" if usual in known else did_you_mean(word, known).rstrip()
+            if word == "--before" and usual in known:
+                meant = "Write '--at turn:n~1': it is the moment before turn n."
             return f"'{' '.join(chain)}' has no option {word}; nothing was done. {meant}".rstrip(), hint
         case MissingArgumentError(argument=Argument() as argument):
             hint = _listing(chain, error) if argument.name == "CALL" else hint
@@ -119,6 +128,8 @@ def explained(app: App, error: CycloptsError) -> tuple[str, str]:
 
 def _meant(chain: Sequence[str], word: str, names: Sequence[str]) -> str:
     """Return the command that a word may mean: by a synonym, by its noun, or by close spelling."""
+    if len(chain) == 1 and word in _ELSEWHERE:
+        return _ELSEWHERE[word]
     usual = _OTHER_WORDS.get(word.lower(), "")
     if usual in names:
         return f"Did you mean '{usual}'?"

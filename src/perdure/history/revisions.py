@@ -1,7 +1,7 @@
 """Resolves the name of a moment, as a person types it or a program holds it, to one commit.
 
 A name is tried as a digest, a digest's beginning, `HEAD` and `HEAD~n`, `version:n`,
-`turn:n`, `position:n`, a timeline's name (its head), a message id, a run id, and a name that another framework gave
+`turn:n`, `turn:n~1` (before that turn), `position:n`, a timeline's name (its head), a message id, a run id, and a name that another framework gave
 the commit.  A whole digest of a commit means that commit, even if a message has the same id.  Any other name that fits
 two kinds is refused, naming both: a guess here could fork, or undo to, the wrong moment.  A
 program that holds a commit passes `Exactly`.
@@ -39,7 +39,7 @@ _HEX = re.compile(r"[0-9a-f]{4,64}\Z")
 _WHOLE = re.compile(r"[0-9a-f]{64}\Z")
 _BACK = re.compile(r"HEAD(?:~([0-9]{1,12}))?\Z")
 _VERSION = re.compile(r"version:([0-9]{1,12})\Z")
-_TURN = re.compile(r"turn:([0-9]{1,12})\Z")
+_TURN = re.compile(r"turn:([0-9]{1,12})(?:~([0-9]{1,12}))?\Z")
 _POSITION = re.compile(r"position:([0-9]{1,12})\Z")
 _SHOWN = 8
 
@@ -158,9 +158,17 @@ def _turn(space: Space, head: Head, name: str) -> _Found:
     match = _TURN.match(name)
     if match is None or head.commit is None:
         return
-    step = space.message(head.commit, int(match[1]))
-    if step is not None:
+    number, back = int(match[1]), int(match[2] or 0)
+    step = space.message(head.commit, number) if back <= number else None
+    if step is None:
+        return
+    if not back:
         yield _end_of_run(space, step, head.commit)
+        return
+    first = space.message(head.commit, number - back + 1)  # of the turns that are left out
+    assert first is not None, "the messages before one have numbers"
+    before = space.turn(head.commit, first.place.turn - 1)
+    yield None if before is None else before.digest
 
 
 def _position(space: Space, head: Head, name: str) -> _Found:
@@ -253,7 +261,7 @@ def no_moment(space: Space, head: Head, name: str) -> NotFound:
         f"{name!r} names no moment of '{space.label}' on timeline '{head.timeline}', which is at version "
         f"{head.version} (commits: {_depth(space, head.commit) + 1}, turns: {turns}); nothing was done.",
         code="revision_not_found",
-        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, position:n, a timeline's name, a message id, a run id or a name.",
+        advice=f"Use a digest or its first {PREFIX_MIN} digits, HEAD~n, version:n, turn:n, turn:n~1, position:n, a timeline's name, a message id, a run id or a name.",
         name=name,
         timeline=head.timeline,
         turns=turns,

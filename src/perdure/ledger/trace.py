@@ -87,12 +87,12 @@ def _whole(space: Space, id: str) -> str:
     """Return the whole id that `id` is, or is a part of."""
     if calls.find(space, id) or tickets.find(space, id):
         return id
-    known = (
-        cell.name.removeprefix(prefix)
-        for prefix in (CALL, TICKET)
-        for cell in loops.cells(space.engine, space.name, prefix=prefix, after=prefix)
-    )
-    return id_meant(id, known, what="call", beginnings=True) or id
+    for prefix, what in ((CALL, "call"), (TICKET, "approval")):
+        cells = loops.cells(space.engine, space.name, prefix=prefix, after=prefix)
+        known = (cell.name.removeprefix(prefix) for cell in cells)
+        if whole := id_meant(id, known, what=what, beginnings=True):
+            return whole
+    return id
 
 
 def unclear(

@@ -239,7 +239,10 @@ _LENGTH_MAX = 200  # characters of a name: comparing costs their product
 
 
 def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
-    """Return those of the first `COMPARED_MAX` names that are close to `name`, the closest first, then longer ones."""
+    """Return those of the first `COMPARED_MAX` names that are close to `name`, the closest first, then longer ones.
+
+    A close one is made from `name` by few edits: of a third of its characters at most, or of two.
+    """
     from difflib import get_close_matches  # slow to import, and needed only for errors
 
     if len(name) > _LENGTH_MAX:
@@ -249,10 +252,25 @@ def near(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]
         if each and each != name and len(each) <= _LENGTH_MAX:
             by_form.setdefault(each.casefold(), each)
     form = name.casefold()
-    found = get_close_matches(form, by_form, n=_SUGGESTIONS_MAX, cutoff=likeness)
+    alike = get_close_matches(form, by_form, n=3 * _SUGGESTIONS_MAX, cutoff=likeness)
+    found = [each for each in alike if _edits(form, each) <= max(2, len(form) // 3)]
     longer = [each for each in by_form if each.startswith(form) and each not in found]
     found += longer if len(form) >= _BEGINNING_MIN else []
     return [by_form[each] for each in found[:_SUGGESTIONS_MAX]]
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many letters and digits have to be added, removed or replaced to make one name of the other."""
+    one, other = ("".join(filter(str.isalnum, each)) for each in (one, other))
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        before, row[0] = row[0], at
+        for place, wanted in enumerate(other, 1):
+            before, row[place] = (
+                row[place],
+                min(row[place] + 1, row[place - 1] + 1, before + (letter != wanted)),
+            )
+    return row[-1]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:

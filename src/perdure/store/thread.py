@@ -91,6 +91,7 @@ _USUAL_METHODS = {
     "checkout": "'at'", "revert": "'undo'", "rollback": "'undo'", "approve": "decide(call, 'approve')",
     "append": "change.append in `with thread.change(…) as change:`",
     "deny": "decide(call, 'deny')", "delete_thread": "'rm'",
+    "retry": "'run' with the same input and id, or resume(run, retry=True)",
 }  # fmt: skip
 
 

@@ -287,3 +287,21 @@ def test_a_retry_that_is_killed_repeats_nothing(tmp_path: Path, world: World, po
         assert thread.get("/sent/ann.json") is True
         assert said(thread).count("user") == 1
         assert store.verify().ok
+
+
+def test_a_failure_and_its_refusals_say_how_to_try_again(store: Store, world: World) -> None:
+    """The error, `resume` without the run, and a name that does not exist; the way that they name works."""
+    thread = store.thread("trip", agent=sender(world, fails=True))
+    with pytest.raises(errors.RunFailed) as first:
+        thread.run("go", id="m1")
+    run = thread.runs()[-1].id
+    with pytest.raises(errors.NotFound) as nothing:
+        thread.resume()
+    with pytest.raises(AttributeError, match=r"resume\(run, retry=True\)"):
+        _ = thread.retry  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    assert f"resume('{run}', retry=True)" in str(first.value)
+    assert (nothing.value.code, nothing.value.facts["run"]) == ("last_run_failed", run)
+    assert f"resume('{run}', retry=True)" in str(nothing.value)
+    mended = store.thread("trip", agent=sender(world, fails=False))
+    assert mended.resume(run, retry=True).text == "Sent."

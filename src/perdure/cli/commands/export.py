@@ -25,8 +25,9 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Part, Screen, console
 from perdure.cli.output.streams import for_owner
 from perdure.engines.registry import export_tables, open_sql
-from perdure.errors import Conflict, Invalid
+from perdure.errors import Conflict, Invalid, NotFound
 from perdure.model.head import MAIN
+from perdure.providers.registry import APIS
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.text import safe_json
 from perdure.store import git_export
@@ -68,6 +69,7 @@ Follow: TypeAlias = Annotated[
 ]
 
 _BRANCHES_SHOWN = 20
+_OWN_FORMATS = ("sqlite", "otlp")  # beside those of vendors
 
 
 class BranchShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,10 +337,22 @@ def export(
             "there is no --follow without --git", "options_conflict", "Name a directory with --git."
         )
     if format is None:
-        raise _refused("no format was named", "format_missing", "Give --format API or --git DIR.")
+        advice = f"Give --format with one of {', '.join((*APIS, *_OWN_FORMATS))}, or --git DIR."
+        raise _refused("no format was named", "format_missing", advice)
+    return _request(thread, format, model, timeline, at, everywhere)
+
+
+def _request(
+    thread: str, format: str, model: str | None, timeline: str, at: str | None, everywhere: Everywhere
+) -> ExportAnswer:
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        rendered = found.export(format, model=model, at=UNSET if at is None else at)
+        try:
+            rendered = found.export(format, model=model, at=UNSET if at is None else at)
+        except NotFound as error:
+            if error.code == "adapter_not_found":
+                error.advice += f" Beside requests there are {' and '.join(_OWN_FORMATS)}."
+            raise
     return ExportAnswer(
         thread=thread,
         timeline=timeline,

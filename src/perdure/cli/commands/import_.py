@@ -18,12 +18,14 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
+from perdure.engines import registry
 from perdure.errors import Invalid, NotFound, Refused
 from perdure.integrations.importers.import_sessions import import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
+from perdure.model.names import did_you_mean, shown_address
 from perdure.runtime.import_messages import read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
@@ -50,9 +52,11 @@ class Imported(Answer, frozen=True, kw_only=True):
     repeated: int  # messages of the file that were left out, because the thread has them
     head: HeadShape
     losses: list[LossShape]
+    store_made: str | None = None  # the store, if there was none before
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, the losses, and what to do next."""
+        _say_made(screen, self.store_made)
         if self.repeated and not self.messages:
             had = count(self.repeated, "message")
             screen.wrap("Nothing was added: ", (self.thread, "name"), f" has the {had} already.")
@@ -105,6 +109,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
     others: int  # files that are no sessions
     messages: int
     calls: int
+    store_made: str | None = None  # the store, if there was none before
 
     @property
     def exit_code(self) -> int:
@@ -113,6 +118,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, a row for each session with something new, and what has no place in a transcript."""
+        _say_made(screen, self.store_made)
         said, made = count(self.messages, "message"), count(self.calls, "call")
         screen.say(f"Added {said} and {made} of {count(len(self.sessions), 'session')}.")
         rows = [
@@ -137,6 +143,18 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             screen.wrap(("✗ ", "bad"), each.why)
         if rows:
             screen.suggest("See it: ", "threads", "log", rows[0][0])
+
+
+def _say_made(screen: Screen, store: str | None) -> None:
+    """Print that a store was made, which a mistyped --store would show."""
+    if store is not None:
+        screen.say("Made a new store: ", (store, "name"))
+
+
+def _new_store(address: str) -> str | None:
+    """Return the name of the store that an import makes; None if there is one, or it is on a server."""
+    file = registry.file_of(address)
+    return shown_address(address) if file is not None and not file.exists() else None
 
 
 _Source: TypeAlias = Annotated[
@@ -270,14 +288,17 @@ def _import_sessions(
     source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
 ) -> ImportedSessions:
     if format is not None and format not in FORMATS:
-        advice = f"A wire format needs --thread; sessions are of {', '.join(FORMATS)}."
-        raise _refused(f"'{format}' is no tool whose sessions are known", "import_format_unknown", advice)
+        hint = did_you_mean(format, FORMATS).rstrip()
+        why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
+        advice = f"{hint} A wire format needs --thread.".lstrip()
+        raise _refused(why, "session_format_unknown", advice, format=format)
     try:
         find_sources(source, format)  # before anything is made
     except Invalid as error:
         if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
             raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
         raise
+    made = _new_store(everywhere.store)
     with (
         open_store(everywhere.store) as store,
         working("Importing", quiet=everywhere.json) as told,
@@ -296,6 +317,7 @@ def _import_sessions(
         others=report.others,
         messages=report.messages,
         calls=report.calls,
+        store_made=made,
     )
 
 
@@ -342,6 +364,7 @@ def _import_messages(
             advice=advice,
             thread=thread,
         )
+    made = _new_store(everywhere.store)
     with open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
@@ -365,6 +388,7 @@ def _import_messages(
             repeated=max(0, len(context.messages) + bool(context.system) - added),
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
+            store_made=made,
         )
 
 

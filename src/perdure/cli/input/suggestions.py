@@ -70,8 +70,11 @@ def paths_like(view: View, path: str) -> Iterator[str]:
 def moment_names(thread: Thread, name: str) -> Iterator[str]:
     """Yield names for --at: timelines, HEAD~n, turn:n and version:n, then the last messages, runs and names."""
     yield from (hold.head.timeline for hold in islice(thread.timelines(), COMPARED_MAX // 2))
-    number = "".join(filter(str.isdigit, name))[-6:]
-    yield from ("HEAD", f"HEAD~{number or 1}", f"turn:{number or 1}", f"version:{number or 1}")
+    number, newest = int("".join(filter(str.isdigit, name))[-6:] or 1), thread.log(limit=1)
+    turns, version = newest[0].turn if newest else 0, thread.head.version
+    known = {f"HEAD~{number}": version, f"turn:{number}": turns, f"version:{number}": version}
+    yield "HEAD"
+    yield from (each for each, last in known.items() if number <= last)
     yield from (entry.id for entry in transcript_of(thread, limit=_LAST))
     yield from (record.id for record in thread.runs(limit=_LAST))
     yield from (given for entry in thread.log(limit=_LAST) for given in entry.names)

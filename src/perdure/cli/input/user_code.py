@@ -40,6 +40,7 @@ __all__ = [
     "with_code",
     "Declared",
     "as_module",
+    "code_here",
     "declared_here",
     "what_to_type",
 ]
@@ -65,6 +66,12 @@ def what_to_type(agent: str | None = None) -> str:
         return f"Write --code {' or --code '.join(fits[:_SHOWN])}."
     hint = did_you_mean(agent or "", (each.agent for each in found))
     return f"{hint}Write --code MODULE:NAME; for an agent that app.py keeps as planner, --code app:planner."
+
+
+def code_here() -> str | None:
+    """Return what to write after `--code` for the only agent that is declared here; None: there is none, or several."""
+    found = {each.code for each in declared_here()}
+    return found.pop() if len(found) == 1 else None
 
 
 def as_module(code: str) -> str | None:
@@ -93,7 +100,10 @@ def _declared_in(file: Path, module: str) -> Iterator[Declared]:
     try:
         if file.stat().st_size > _BYTES_MAX:
             return
-        tree = ast.parse(file.read_bytes())
+        source = file.read_bytes()
+        if b"Agent(" not in source:
+            return
+        tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for statement in _statements(tree.body):

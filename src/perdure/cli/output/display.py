@@ -10,10 +10,20 @@ from typing import Any, cast
 
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
+from perdure.model.head import MAIN
 from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
 from perdure.shapes.text import shortened, size
 
-__all__ = ["MARKS", "difference", "digest", "show_changed", "show_damage", "show_message", "words_of"]
+__all__ = [
+    "MARKS",
+    "difference",
+    "digest",
+    "show_changed",
+    "show_damage",
+    "show_message",
+    "suggest_fork",
+    "words_of",
+]
 
 MARKS = {"added": "+", "changed": "~", "removed": "-", "written": "~"}
 
@@ -49,6 +59,12 @@ def difference(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
                 yield from ((f"- {line}", "removed") for line in before[first:end])
                 yield from ((f"+ {line}", "added") for line in after[first_new:end_new])
         shown = True
+
+
+def suggest_fork(screen: Screen, thread: str, timeline: str, at: str) -> None:
+    """Print the command that forks before what was found, at the moment `at`."""
+    line = () if timeline == MAIN else ("--timeline", timeline)
+    screen.suggest("Fork before it: ", "threads", "fork", thread, "NAME", "--at", at, *line)
 
 
 def show_message(

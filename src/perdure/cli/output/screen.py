@@ -142,6 +142,17 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+_CODE = "MODULE:NAME"  # what --code takes, in commands that are suggested
+
+
+def with_code_here(words: Iterable[str]) -> list[str]:
+    """Return the words of a command with the agent that is declared in this directory, if there is one alone."""
+    from perdure.cli.input.user_code import code_here  # it loads agents, which most commands do without
+
+    code = code_here()
+    return [code if code and word == _CODE else word for word in words]
+
+
 class Screen:
     """Where a command's answer is shown to people."""
 
@@ -192,7 +203,7 @@ class Screen:
         Ids that Perdure made are shown as tables show them, so that the command fits the line.
         """
         named = store or self._store
-        typed = [self.short_id(word) for word in words]
+        typed = [self.short_id(word) for word in (with_code_here(words) if _CODE in words else words)]
         self.say((label, "quiet"), f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
 
     def wrap(self, *parts: Part, indent: int = 0, label: Part = "", whole_words: bool = False) -> None:

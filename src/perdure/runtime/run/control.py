@@ -516,11 +516,13 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
             return _continuation(env, origin)
     if waiting:
         return records.read(space, max(decided or waiting, key=lambda each: each.begun_at).id)
+    why = f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done."
+    last = next(iter(records.last(space, 1)), None)
+    if last is None or last.state != "failed" or last.timeline != timeline:
+        raise NotFound(why, code="open_run_missing", thread=space.label, timeline=timeline)
+    advice = f"The last one failed: try it again with resume('{last.id}', retry=True)."
     raise NotFound(
-        f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done.",
-        code="open_run_missing",
-        thread=space.label,
-        timeline=timeline,
+        why, code="last_run_failed", advice=advice, thread=space.label, timeline=timeline, run=last.id
     )
 
 

@@ -73,7 +73,7 @@ def _naming_queued(thread: Thread, run: str | None) -> Generator[None]:
         queued = [
             each.id for each in thread.runs() if each.state == "created" and each.timeline == thread.timeline
         ]
-        if run is not None or error.code != "open_run_missing" or not queued:
+        if run is not None or error.code not in ("open_run_missing", "last_run_failed") or not queued:
             raise
         raise NotFound(
             error.message,

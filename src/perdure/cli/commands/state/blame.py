@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure.cli.commands.state.target import line_of, words
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
@@ -17,7 +19,7 @@ from perdure.cli.options import (
     Timeline,
 )
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, words_of
+from perdure.cli.output.display import digest, suggest_fork, words_of
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Part, Screen
 from perdure.history.changes.json_edits import parse_place, spell_place
@@ -30,6 +32,8 @@ __all__ = ["Blamed", "blame"]
 
 class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
     """The commit that wrote the value at a path, and what stood behind it."""
+
+    timeline: str = MAIN
 
     def show(self, screen: Screen) -> None:
         """Print what is known, a line each."""
@@ -45,6 +49,8 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
             ("commit", digest(self.commit)),
         ]
         screen.facts([(name, fact) for name, fact in facts if fact])
+        if self.thread is not None and not self.apart:
+            suggest_fork(screen, self.thread, self.timeline, f"turn:{self.turn}~1")
 
     def _place(self) -> str:
         number = str(self.turn) if self.turn else "before the first"
@@ -80,4 +86,5 @@ def blame(
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)
         with guessing(path, lambda: paths_like(seen, path)):
-            return Blamed.of(line, seen, path, () if place is None else parse_place(place))
+            found = Blamed.of(line, seen, path, () if place is None else parse_place(place))
+            return msgspec.structs.replace(found, timeline=timeline)

@@ -19,7 +19,7 @@ from perdure.cli.input.lookup import resolve, view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, PlaceInside, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest
+from perdure.cli.output.display import digest, suggest_fork
 from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
 from perdure.errors import Forgotten, Invalid, NotFound
@@ -179,7 +179,9 @@ class Turned(Answer, frozen=True, kw_only=True):
         inside = f" at {spell_place(tuple(self.place))}" if self.place else ""
         screen.sentence((f"{self.path}{inside}", "name"), where, digest(found.digest))
         before = found.parents[0][:12] if found.parents else "version:0"
-        screen.suggest("See it: ", "threads", "diff", self.thread, before, found.digest[:12])
+        screen.suggest("See it:         ", "threads", "diff", self.thread, before, found.digest[:12])
+        at = before if found.apart else f"turn:{found.turn}~1"
+        suggest_fork(screen, self.thread, self.timeline, at)
 
     @property
     def _words(self) -> str:

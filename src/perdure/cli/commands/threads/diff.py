@@ -174,8 +174,8 @@ def diff(
 ) -> Compared | ComparedBriefly:
     """Compare two commits: state, messages and tool calls
 
-    A moment is a commit (12 digits do), HEAD~n, turn:n, version:n, a message or run id, or a
-    timeline's name for its head.
+    A moment is a commit (12 digits do), HEAD~n, turn:n, turn:n~1 (before it), version:n, a message or
+    run id, or a timeline's name for its head.
     """
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
