@@ -24,7 +24,7 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, Field, field_validator
 
 import perdure
-from perdure.errors import Invalid
+from perdure.errors import Held, Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
 from tests.forked import own
@@ -369,6 +369,44 @@ def test_a_run_that_lost_a_race_does_not_pay_what_the_winner_paid(tmp_path: Path
         assert sorted(call.state for call in store.thread("t").calls()) == ["denied", "succeeded"]
         assert answers(app) == [("success", "paid 5")]
         assert store.verify().ok
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_copy_does_not_pay_what_its_original_goes_on_to_pay(tmp_path: Path, is_awaited: bool) -> None:
+    """Until a person releases the thread; a new input to the copy is new work."""
+
+    def go_on(app: Any, given: Any = None) -> None:
+        if is_awaited:
+            asyncio.run(app.ainvoke(given, config(), durability="sync"))
+        else:
+            app.invoke(given, config(), durability="sync")
+
+    with perdure.open(tmp_path / "a.db") as store, perdure.open(tmp_path / "b.db") as other:
+        original, copy = graph(store, ask(5, "c1", "m1")), graph(other, ask(7, "c2", "m2"))
+        original.interrupt_before_nodes = ["tools"]
+        go_on(original, {"messages": [HumanMessage("pay")]})
+        store.copy_to(other)
+        go_on(original)
+        with raises(Held, "held", thread="t"):
+            go_on(copy)
+        assert PAID == [5]
+
+        go_on(copy, {"messages": [HumanMessage("pay seven")]})
+        assert PAID == [5, 7]
+
+
+def test_a_copy_that_was_released_goes_on(tmp_path: Path) -> None:
+    """The control: a person has decided that the original does not."""
+    with perdure.open(tmp_path / "a.db") as store, perdure.open(tmp_path / "b.db") as other:
+        original, copy = graph(store, ask(5, "c1", "m1")), graph(other)
+        original.interrupt_before_nodes = ["tools"]
+        original.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+        store.copy_to(other)
+        other.release("t", by="ann")
+        copy.invoke(None, config(), durability="sync")
+
+        assert PAID == [5]
+        assert answers(copy) == [("success", "paid 5")]
 
 
 @pytest.mark.parametrize("message", ["m1", None])
