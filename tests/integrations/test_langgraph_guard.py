@@ -18,6 +18,8 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
@@ -170,7 +172,7 @@ def graph(
     *messages: AIMessage,
     guard: ToolGuard | None = None,
     state: Any = MessagesState,
-    saver: Saver | None = None,
+    saver: Any = None,
 ) -> Any:
     """A graph whose model says these messages, one for each input, and whose tools run."""
     said = iter(messages)
@@ -482,6 +484,22 @@ def test_an_effect_needs_a_message_that_is_durable(tmp_path: Path, durability: A
 
         reading = graph(store, ask(5, "c1", "m1"), guard=ToolGuard(store, {"pay": "read_only"}))
         reading.invoke(given, config("other"), durability=durability)
+        assert PAID == [5]
+
+
+def test_an_effect_needs_a_durable_message_with_any_saver(tmp_path: Path) -> None:
+    """After a crash their graphs go on too; a graph whose checkpoints end with the process does not, which is the control."""
+    given = {"messages": [HumanMessage("pay")]}
+    with (
+        perdure.open(tmp_path / "agents.db") as store,
+        SqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as saver,
+    ):
+        app = graph(store, ask(5, "c1", "m1"), saver=saver)
+        with raises(Invalid, "durability_not_sync", tool="pay", durability="async"):
+            app.invoke(given, config())
+        assert PAID == []
+
+        graph(store, ask(5, "c1", "m1"), saver=InMemorySaver()).invoke(given, config())
         assert PAID == [5]
 
 

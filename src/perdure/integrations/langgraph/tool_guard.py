@@ -9,7 +9,7 @@ message reaches the model, and the ledger has the outcome as unknown.  A tool th
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
 A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none.  That
-message must be durable before the tool runs, so with a `Saver` the graph has to be called with `durability="sync"`; the
+message must be durable before the tool runs, so with any saver the graph has to be called with `durability="sync"`; the
 guard refuses a call with an effect otherwise.  It also refuses one that a checkpoint of another store asks for, until the
 thread is released here: the graph may go on there, too.
 """
@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from langchain_core.messages import ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
@@ -192,8 +193,9 @@ class ToolGuard:
         """Raise `Invalid` if the message that asks for an effect may not be stored yet."""
         given = _configurable(request)
         durability = given.get("__pregel_durability", "async")
-        if durability == "sync" or not isinstance(given.get("__pregel_checkpointer"), Saver):
-            return
+        saver = given.get("__pregel_checkpointer")
+        if durability == "sync" or saver is None or isinstance(saver, InMemorySaver):
+            return  # without a durable checkpoint no graph goes on after a crash
         if self._guard.reach(call).effect != "read_only":
             raise Invalid(
                 f"the message that asks for '{call.tool}' may not be durable before the tool runs, and after a crash the "
