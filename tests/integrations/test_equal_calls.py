@@ -102,6 +102,40 @@ def test_the_second_of_two_equal_calls_is_not_made_if_the_first_is_unknown(threa
     assert sorted(call.state for call in thread.calls()) == ["denied", "unknown"]
 
 
+def test_equal_calls_that_only_read_are_made_at_once(thread: perdure.Thread) -> None:
+    """Each one waits until both are under way."""
+    under_way = list[str]()
+
+    async def read() -> str:
+        under_way.append("read")
+        while len(under_way) < 2:
+            await asyncio.sleep(0.01)
+        return "read"
+
+    async def main() -> None:
+        handle, guard = aio.Thread(Workers().workers, thread), CallGuard({"pay": "read_only"})
+        both = (guard.acall(handle, asked(id), read, store=str) for id in ("c1", "c2"))
+        await asyncio.wait_for(asyncio.gather(*both), SECONDS_MAX)
+
+    asyncio.run(main())
+
+
+def test_two_calls_at_once_under_one_id_do_not_share_one_result(thread: perdure.Thread) -> None:
+    """Nothing tells whether the model wants one payment or two: one is made, and the guard says that the other was not."""
+
+    async def pay() -> str:
+        await asyncio.sleep(0.1)
+        return "paid"
+
+    async def main() -> list[GuardOutcome[str]]:
+        handle, guard = aio.Thread(Workers().workers, thread), CallGuard()
+        both = (guard.acall(handle, asked("c1"), pay, store=str) for _ in range(2))
+        return await asyncio.gather(*both)
+
+    outcomes = asyncio.run(main())
+    assert sorted(each.state for each in outcomes) == ["refused", "succeeded"]
+
+
 def test_a_call_inside_an_equal_call_is_refused_and_does_not_wait_for_it(thread: perdure.Thread) -> None:
     """A tool that asks for itself would wait forever."""
     guard = CallGuard()
@@ -120,7 +154,7 @@ def test_a_call_that_is_cancelled_while_it_waits_lets_nothing_overtake() -> None
     order: list[str] = []
 
     async def take(calls: EqualCalls, name: str, seconds: float) -> None:
-        async with calls.aturn("key"):
+        async with calls.aturn("key", name):
             order.append(f"{name} begins")
             await asyncio.sleep(seconds)
             order.append(f"{name} ends")
@@ -143,11 +177,11 @@ def test_a_blocking_call_does_not_wait_for_an_awaited_one() -> None:
     calls, order = EqualCalls(), list[str]()
 
     def enter() -> None:
-        with calls.turn("key"):
+        with calls.turn("key", "blocking"):
             order.append("entered")
 
     async def main() -> None:
-        async with calls.aturn("key"):
+        async with calls.aturn("key", "awaited"):
             other = threading.Thread(target=enter, daemon=True)  # in a context of its own
             other.start()
             other.join(SECONDS_MAX)

@@ -18,13 +18,15 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel, Field, field_validator
 
 import perdure
-from perdure.errors import Invalid
+from perdure.errors import Held, Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
 from tests.forked import own
@@ -170,7 +172,7 @@ def graph(
     *messages: AIMessage,
     guard: ToolGuard | None = None,
     state: Any = MessagesState,
-    saver: Saver | None = None,
+    saver: Any = None,
 ) -> Any:
     """A graph whose model says these messages, one for each input, and whose tools run."""
     said = iter(messages)
@@ -371,6 +373,44 @@ def test_a_run_that_lost_a_race_does_not_pay_what_the_winner_paid(tmp_path: Path
         assert store.verify().ok
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_copy_does_not_pay_what_its_original_goes_on_to_pay(tmp_path: Path, is_awaited: bool) -> None:
+    """Until a person releases the thread; a new input to the copy is new work."""
+
+    def go_on(app: Any, given: Any = None) -> None:
+        if is_awaited:
+            asyncio.run(app.ainvoke(given, config(), durability="sync"))
+        else:
+            app.invoke(given, config(), durability="sync")
+
+    with perdure.open(tmp_path / "a.db") as store, perdure.open(tmp_path / "b.db") as other:
+        original, copy = graph(store, ask(5, "c1", "m1")), graph(other, ask(7, "c2", "m2"))
+        original.interrupt_before_nodes = ["tools"]
+        go_on(original, {"messages": [HumanMessage("pay")]})
+        store.copy_to(other)
+        go_on(original)
+        with raises(Held, "held", thread="t"):
+            go_on(copy)
+        assert PAID == [5]
+
+        go_on(copy, {"messages": [HumanMessage("pay seven")]})
+        assert PAID == [5, 7]
+
+
+def test_a_copy_that_was_released_goes_on(tmp_path: Path) -> None:
+    """The control: a person has decided that the original does not."""
+    with perdure.open(tmp_path / "a.db") as store, perdure.open(tmp_path / "b.db") as other:
+        original, copy = graph(store, ask(5, "c1", "m1")), graph(other)
+        original.interrupt_before_nodes = ["tools"]
+        original.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+        store.copy_to(other)
+        other.release("t", by="ann")
+        copy.invoke(None, config(), durability="sync")
+
+        assert PAID == [5]
+        assert answers(copy) == [("success", "paid 5")]
+
+
 @pytest.mark.parametrize("message", ["m1", None])
 def test_conversations_that_share_a_thread_do_not_share_results(tmp_path: Path, message: str | None) -> None:
     """Whatever ids their models give, and with messages that have none; asked for again, each is answered from the ledger."""
@@ -444,6 +484,22 @@ def test_an_effect_needs_a_message_that_is_durable(tmp_path: Path, durability: A
 
         reading = graph(store, ask(5, "c1", "m1"), guard=ToolGuard(store, {"pay": "read_only"}))
         reading.invoke(given, config("other"), durability=durability)
+        assert PAID == [5]
+
+
+def test_an_effect_needs_a_durable_message_with_any_saver(tmp_path: Path) -> None:
+    """After a crash their graphs go on too; a graph whose checkpoints end with the process does not, which is the control."""
+    given = {"messages": [HumanMessage("pay")]}
+    with (
+        perdure.open(tmp_path / "agents.db") as store,
+        SqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as saver,
+    ):
+        app = graph(store, ask(5, "c1", "m1"), saver=saver)
+        with raises(Invalid, "durability_not_sync", tool="pay", durability="async"):
+            app.invoke(given, config())
+        assert PAID == []
+
+        graph(store, ask(5, "c1", "m1"), saver=InMemorySaver()).invoke(given, config())
         assert PAID == [5]
 
 

@@ -5,7 +5,8 @@ one is under way its outcome is unknown, so the ledger could only refuse the sec
 first is settled, and the ledger then knows that the model wants both.
 
 A call that could wait for itself does not wait, and the ledger decides: one that is made inside an equal call, and a blocking
-one after an awaited one, whose event loop it may be blocking.
+one after an awaited one, whose event loop it may be blocking.  Nor does one that has the id of a call under way: it may be
+that call or another one, and the result of the first must not be given for both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _inside: ContextVar[frozenset[str]] = ContextVar("perdure_equal_calls", default=
 class _Turn(Future[None]):
     """The turn of one call; it is done when the call and all before it have ended."""
 
-    is_awaited = False
+    def __init__(self, *, is_awaited: bool) -> None:
+        super().__init__()
+        self.is_awaited = is_awaited
+        self.before: _Turn | None = None
 
 
 class EqualCalls:
@@ -41,48 +45,52 @@ class EqualCalls:
     def after_fork_in_child(self) -> None:
         """Begin with none: what is under way runs in the parent alone."""
         self._last: dict[str, _Turn] = {}
+        self._ids: set[str] = set()  # of the calls under way
         self._lock = Lock()
 
     @contextmanager
-    def turn(self, key: str) -> Generator[None]:
-        """Wait for the equal calls that were there before, and let later ones wait for this one."""
-        if key in _inside.get():
+    def turn(self, key: str | None, id: str) -> Generator[None]:
+        """Wait for the equal calls that were there before, and let later ones wait for this one; None: none are equal."""
+        own = _Turn(is_awaited=False)
+        if key is None or not self._enter(key, id, own):
             yield
             return
-        before, own = self._enter(key, _Turn())
         try:
-            if before is not None and not before.is_awaited:
-                before.result()
+            if own.before is not None and not own.before.is_awaited:
+                own.before.result()
             with _within(key):
                 yield
         finally:
-            self._leave(key, before, own)
+            self._leave(key, id, own)
 
     @asynccontextmanager
-    async def aturn(self, key: str) -> AsyncGenerator[None]:
+    async def aturn(self, key: str | None, id: str) -> AsyncGenerator[None]:
         """Await `turn`."""
-        if key in _inside.get():
+        own = _Turn(is_awaited=True)
+        if key is None or not self._enter(key, id, own):
             yield
             return
-        turn = _Turn()
-        turn.is_awaited = True
-        before, own = self._enter(key, turn)
         try:
-            if before is not None:
+            if own.before is not None:
                 # Shielded: the turn before is not this call's to cancel.
-                await asyncio.shield(asyncio.wrap_future(before))
+                await asyncio.shield(asyncio.wrap_future(own.before))
             with _within(key):
                 yield
         finally:
-            self._leave(key, before, own)
+            self._leave(key, id, own)
 
-    def _enter(self, key: str, own: _Turn) -> tuple[_Turn | None, _Turn]:
+    def _enter(self, key: str, id: str, own: _Turn) -> bool:
+        """Take a place behind the equal calls under way; False if this call could wait for itself."""
         with self._lock:
-            before, self._last[key] = self._last.get(key), own
-        return before, own
+            if key in _inside.get() or id in self._ids:
+                return False
+            self._ids.add(id)
+            own.before, self._last[key] = self._last.get(key), own
+            return True
 
-    def _leave(self, key: str, before: _Turn | None, own: _Turn) -> None:
+    def _leave(self, key: str, id: str, own: _Turn) -> None:
         """End a turn once the one before it has ended: a call that was cancelled while it waited lets nothing overtake."""
+        before, own.before = own.before, None
 
         def end(_: object = None) -> None:
             with self._lock:
@@ -90,6 +98,8 @@ class EqualCalls:
                     del self._last[key]
             own.set_result(None)
 
+        with self._lock:
+            self._ids.discard(id)
         if before is None:
             end()
         else:

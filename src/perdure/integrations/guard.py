@@ -142,7 +142,7 @@ class CallGuard:
         tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
         for id in call.ledger_ids:
             try:
-                with self._equal_calls.turn(_key(thread.id, tool, arguments)):
+                with self._equal_calls.turn(_key(thread.id, tool, arguments), f"{thread.id}/{id}"):
                     result = thread.call(tool, arguments, id=id)
             except (Busy, Conflict) as error:
                 return attempt.refused(error)
@@ -165,7 +165,7 @@ class CallGuard:
         tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
         for id in call.ledger_ids:
             try:
-                async with self._equal_calls.aturn(_key(thread.id, tool, arguments)):
+                async with self._equal_calls.aturn(_key(thread.id, tool, arguments), f"{thread.id}/{id}"):
                     result = await thread.call(tool, arguments, id=id)
             except (Busy, Conflict) as error:
                 return attempt.refused(error)
@@ -313,9 +313,9 @@ class _Attempt(Generic[_T]):
         return GuardOutcome(state=result.state, text=text, value=self._value, ran=self.ran, stored=value)
 
 
-def _key(thread: str, tool: Tool, arguments: dict[str, Json]) -> str:
-    """Return a key that equal calls of a thread share."""
-    return f"{thread}/{fingerprint_for(tool, tool.take(arguments))}"
+def _key(thread: str, tool: Tool, arguments: dict[str, Json]) -> str | None:
+    """Return a key that equal calls of a thread share; None if the repeat guard does not check such calls."""
+    return f"{thread}/{fingerprint_for(tool, tool.take(arguments))}" if tool.reach.guarded else None
 
 
 def _settle_cut_off(thread: Thread, tool: Tool, denied: CallResult) -> str:

@@ -9,8 +9,9 @@ message reaches the model, and the ledger has the outcome as unknown.  A tool th
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
 A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none.  That
-message must be durable before the tool runs, so with a `Saver` the graph has to be called with `durability="sync"`; the
-guard refuses a call with an effect otherwise.
+message must be durable before the tool runs, so with any saver the graph has to be called with `durability="sync"`; the
+guard refuses a call with an effect otherwise.  It also refuses one that a checkpoint of another store asks for, until the
+thread is released here: the graph may go on there, too.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from langchain_core.messages import ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 from pydantic import ValidationError
 
 from perdure import aio
-from perdure.errors import Invalid, NotDone
+from perdure.errors import Held, Invalid, NotDone
 from perdure.integrations.checkpoint_layout import name_of
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 from perdure.integrations.langgraph.checkpoints import GraphThreads
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.saver import Saver
+from perdure.ledger.held import check_released
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
@@ -127,7 +130,7 @@ class ToolGuard:
             except GraphInterrupt as cause:
                 raise _paused() from cause
 
-        thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request)))
+        thread = aio.Thread(self._door.workers, await self._door.acall(partial(self._open, request, call)))
         try:
             outcome = await self._guard.acall(thread, call, run, **self._storing(request, call))
         except _ErrorMessage as error:
@@ -160,7 +163,7 @@ class ToolGuard:
     def _make(
         self, request: ToolCallRequest, call: GuardedCall, run: Callable[[], _Answer]
     ) -> GuardOutcome[_Answer]:
-        return self._guard.call(self._open(request), call, run, **self._storing(request, call))
+        return self._guard.call(self._open(request, call), call, run, **self._storing(request, call))
 
     def _storing(self, request: ToolCallRequest, call: GuardedCall) -> _Storing:
         codec = self._codec_of(request)
@@ -190,8 +193,9 @@ class ToolGuard:
         """Raise `Invalid` if the message that asks for an effect may not be stored yet."""
         given = _configurable(request)
         durability = given.get("__pregel_durability", "async")
-        if durability == "sync" or not isinstance(given.get("__pregel_checkpointer"), Saver):
-            return
+        saver = given.get("__pregel_checkpointer")
+        if durability == "sync" or saver is None or isinstance(saver, InMemorySaver):
+            return  # without a durable checkpoint no graph goes on after a crash
         if self._guard.reach(call).effect != "read_only":
             raise Invalid(
                 f"the message that asks for '{call.tool}' may not be durable before the tool runs, and after a crash the "
@@ -220,7 +224,7 @@ class ToolGuard:
             schema={"properties": properties},
         )
 
-    def _open(self, request: ToolCallRequest) -> Thread:
+    def _open(self, request: ToolCallRequest, call: GuardedCall) -> Thread:
         named = self._thread
         if named is None:
             named = _configurable(request).get("thread_id")
@@ -231,10 +235,23 @@ class ToolGuard:
                 advice='Give one: {"configurable": {"thread_id": …}}, or ToolGuard(…, thread=…).',
             )
         thread, given = self._threads.begin(str(named)), _configurable(request)
-        if self._thread is not None or not isinstance(given.get("__pregel_checkpointer"), Saver):
-            return thread
+        saver = given.get("__pregel_checkpointer")
         places = cast("Mapping[str, Any]", given.get("checkpoint_map") or {})  # by namespace
-        return self._threads.line_with(thread, name_of("", str(places[""]))) if "" in places else thread
+        if self._thread is not None or not isinstance(saver, Saver) or "" not in places:
+            return thread
+        if self._guard.reach(call).writes:
+            self._check_released(thread, str(named), str(places[""]))
+        return self._threads.line_with(thread, name_of("", str(places[""])))
+
+    def _check_released(self, thread: Thread, thread_id: str, id: str) -> None:
+        """Raise `Held` if the checkpoint came from another store, where its run may go on, and was not released here."""
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        try:
+            check_released(space)
+        except Held:
+            found = self._threads.named(thread_id, "", id)
+            if found is None or found.record.holder != space.engine.holder():
+                raise
 
 
 def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
