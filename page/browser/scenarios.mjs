@@ -347,6 +347,15 @@ export const scenarios = {
       await redo.and(page.getByTitle('Redo (r)')).click();
       await redo.and(page.getByTitle('Nothing was undone since the last commit')).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
+      // A run that waits can be ended; advice names what the page has, and not the functions that the server's is about.
+      await go('/threads/trip-44');
+      await page.getByText('The run waits for a decision.').waitFor();
+      await page.getByRole('button', { name: 'Cancel' }).waitFor();
+      await page.route(/\/trip-44\/run\?/, (route) => route.fulfill({ status: 423, json: { code: 'busy', detail: 'A run holds it.', advice: 'End it with cancel().', facts: {} } }));
+      await page.getByRole('textbox', { name: 'Input', exact: true }).fill('And the boat?');
+      await page.getByRole('button', { name: 'Run', exact: true }).click();
+      await page.getByRole('alert').getByText('Wait for it, or end it with “Cancel”.').waitFor();
+      await page.getByRole('textbox', { name: 'Input', exact: true }).fill('');
       // Enter at the whole id of a thread opens it.
       await go('/threads');
       await page.getByLabel('Search', { exact: true }).fill('trip-42');

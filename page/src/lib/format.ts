@@ -8,7 +8,7 @@ const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric',
 
 /** Only messages have numbers; a turn of another kind is named by its place. */
 export const turnName = ({ kind, number }: Pick<Turn, 'kind' | 'number'>): string =>
-  kind === 'message' ? `turn ${number}` : `${kind} after turn ${number}`;
+  kind === 'message' ? `turn ${number}` : kind === 'resumed' ? `turn ${number}, resumed` : `${kind} after turn ${number}`;
 
 /** Where a fork at a turn begins unless a person chooses: before what was said in it, so that it can be said otherwise. */
 export const forkPlace = ({ before, input }: Pick<Turn, 'before' | 'input'>): 'before' | 'after' => (before && input ? 'before' : 'after');
