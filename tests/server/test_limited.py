@@ -170,7 +170,8 @@ def requests(route: HttpRoute, name: str, cursor: str) -> Iterator[Request]:
     """Yield a request for each place of a route that takes a text, with the name there."""
     kind = route.path.rpartition("/")[2]
     plain = BODIES.get(kind, {"agent": "billing"} if route.path == "/v1/threads" else {})
-    needed = {"diff": {"a": "HEAD"}, "blame": {"path": "/x.json"}, "search": {"q": "CANARY"}}.get(kind, {})
+    given = {"diff": {"a": "HEAD"}, "search": {"q": "CANARY"}}
+    needed = given.get(kind, {"path": "/x.json"} if kind in ("blame", "state-log") else {})
     needed |= {"thread": "t"} if "thread" in texts_of(route.query) and "{thread}" not in route.path else {}
     names = {"thread": "t", "path": "secret.json", "chat": "t", "agent": "billing", "owner": "ann"}
 
