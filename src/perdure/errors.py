@@ -379,9 +379,15 @@ class RunFailed(PerdureError):
         self.run = run
         ended = "" if hasattr(run, "status") else " failed"  # a result says itself how the run ended
         super().__init__(f"run {run}{ended}", code=code, advice=advice)
-        if not code:  # for programs alone: a person at a terminal or a page tries it again in another way
-            again = f"Give the same input with its id to try again, or resume('{getattr(run, 'run', run)}', retry=True)."
-            self.args = (f"{self.args[0].rstrip('.')}. {again}",)
+
+    def __str__(self) -> str:
+        """Say also how a program tries it again; a person at a terminal or a page does so in another way."""
+        said = super().__str__()
+        if self.code != type(self).code:
+            return said
+        run = getattr(self.run, "run", self.run)
+        again = f"Give the same input with its id to try again, or resume('{run}', retry=True)."
+        return f"{said.rstrip('.')}. {again}"
 
 
 def _restored(kind: type[_Coded], args: tuple[object, ...], facts: dict[str, object]) -> _Coded:

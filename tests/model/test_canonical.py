@@ -273,3 +273,13 @@ def test_stored_bytes_that_are_no_json_are_corrupt(body: bytes) -> None:
     """Damage is an error that says so, never an empty value."""
     with raises(Corrupt, "json_unreadable"):
         canonical.decode(body)
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: 2}, 2**60, float("nan")])
+def test_a_refusal_says_what_to_write_instead(value: Any) -> None:
+    """And names no file, which an installed package does not have."""
+    with pytest.raises(Invalid) as refused:
+        canonical.encode(value)
+
+    assert refused.value.advice
+    assert "docs/" not in str(refused.value)

@@ -45,3 +45,9 @@ def test_an_agent_and_a_result_are_one_line() -> None:
     assert repr(Agent("b")) == "<agent b>"
     assert repr(result).startswith(f"<run {result.run[-8:]} succeeded, 2 steps, 1 call: 'Done. Done.")
     assert len(repr(result)) < 120
+
+
+def test_an_iterator_is_named_by_the_method_that_gave_it() -> None:
+    """And not by a class that no program knows."""
+    with perdure.open("memory:") as store:
+        assert repr(store.threads()) == "<iterator of Store.threads>"

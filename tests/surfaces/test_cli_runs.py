@@ -298,6 +298,7 @@ def test_a_failed_run_is_retried_by_the_command_that_its_failure_names(shell: Sh
         Path(f"{name}.py").write_text(paid + script)
     start = ("runs", "start", "bread", "Pay the baker.", "--id", "m1", "--agent", "payer")
     run = shell.ok(*start, "--json").json["run"]["id"]
+    assert f"Queued before; nothing new was queued: run {run}" in shell.ok(*start).out
 
     worked = shell("work", "--until-idle", "--code", "down:agent").out
     again, shown = shell.ok(*start).out, shell.ok("runs", "show", "bread").out

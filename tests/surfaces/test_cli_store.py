@@ -217,6 +217,7 @@ def test_doctor_says_what_could_be_better(shell: Shell) -> None:
     assert "copy.db.partial" in advice
     assert "1 removed thread" in advice
     assert "perdure gc --removed" in shell.ok("doctor").out
+    assert "What is stored was not read; to check it: perdure verify" in shell.ok("doctor").out
 
 
 def test_doctor_tells_of_changes_that_were_interrupted(shell: Shell) -> None:

@@ -216,12 +216,21 @@ def _check_float(value: float, where: tuple[str | int, ...]) -> bool:
     return 1e-4 <= size < 1e16 or (value == 0 and str(value) == "0.0")
 
 
+_ADVICE = {
+    "json_too_deep": "Put the inner parts under paths of their own.",
+    "json_type_unsupported": "Make a list of a tuple or a set, and text of a date.",
+    "json_key_not_text": "Make the key text.",
+    "json_integer_too_large": "Write it as text.",
+    "json_not_finite": "Write null, or text.",
+}
+
+
 def _refused(where: tuple[str | int, ...], code: str, what: str) -> Invalid:
     place = "the value" + "".join(f"[{step!r}]" for step in where)
     return Invalid(
         f"{place} {what}; nothing was written.",
         code=code,
-        advice="See the limits in docs/reference.",
+        advice=_ADVICE[code],
         place=where,
     )
 

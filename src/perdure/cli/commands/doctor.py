@@ -111,10 +111,13 @@ class Examined(Answer, frozen=True, kw_only=True):
             screen.wrap(told, indent=2, label=("✗ ", "bad"), whole_words=True)
         for each in self.advice:
             screen.wrap(each.what, " ", (each.do, "quiet"), indent=2, label=("! ", "warn"), whole_words=True)
-        if self.error is None and not self.advice:
+        if self.error is None:
             verify = with_store("perdure verify", screen.store)
-            told = f"Nothing to change. What is stored was not read; to check it: {verify}"
-            screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
+            unread = f"What is stored was not read; to check it: {verify}"
+            if self.advice:
+                screen.wrap((unread, "quiet"), indent=2, whole_words=True)
+            else:
+                screen.wrap(f"Nothing to change. {unread}", indent=2, label=("✓ ", "good"), whole_words=True)
 
 
 def doctor(

@@ -140,6 +140,9 @@ class _Watched(Iterator[Any]):
     def __init__(self, items: Iterator[Any], what: str) -> None:
         self._items, self._what = items, what
 
+    def __repr__(self) -> str:
+        return f"<iterator of {self._what}>"
+
     def __next__(self) -> Any:
         return beside_loop(self._what, self._items.__next__)
 

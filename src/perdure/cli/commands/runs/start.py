@@ -24,6 +24,8 @@ __all__ = ["QueuedRun", "start"]
 class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
     """A run that a worker begins."""
 
+    again: bool = False  # an input of this id was queued before, and nothing was queued now
+
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what begins it."""
         run = self.run
@@ -33,7 +35,8 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
                 suggest_retry(screen, self.thread, run.id)
             return
         when = f" for {moment(run.due)}" if run.scheduled and run.due else ""
-        screen.say(f"Queued{when}: run ", (run.id, "name"))
+        before = " before; nothing new was queued" if self.again else ""
+        screen.say(f"Queued{when}{before}: run ", (run.id, "name"))
         screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME")
 
 
@@ -71,8 +74,9 @@ def start(
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         found = found if timeline == MAIN else found.on(timeline)
+        again = id is not None and found.given(text, id=id) is not None
         run = found.start(text, id=id) if due is None else found.schedule(text, due, id=id)
-        return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)))
+        return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)), again=again)
 
 
 def _time(text: str) -> datetime | timedelta:
