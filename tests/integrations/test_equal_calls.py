@@ -120,20 +120,34 @@ def test_equal_calls_that_only_read_are_made_at_once(thread: perdure.Thread) -> 
     asyncio.run(main())
 
 
-def test_two_calls_at_once_under_one_id_do_not_share_one_result(thread: perdure.Thread) -> None:
-    """Nothing tells whether the model wants one payment or two: one is made, and the guard says that the other was not."""
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_call_that_another_guard_is_making_is_waited_for(thread: perdure.Thread, is_awaited: bool) -> None:
+    """The same call by two guards, as in two processes: told that nothing was done, the model would ask for it again."""
+    made, begun = list[str](), threading.Event()
 
-    async def pay() -> str:
-        await asyncio.sleep(0.1)
+    def pay() -> str:
+        begun.set()
+        time.sleep(0.2)
+        made.append("paid")
         return "paid"
 
-    async def main() -> list[GuardOutcome[str]]:
-        handle, guard = aio.Thread(Workers().workers, thread), CallGuard()
-        both = (guard.acall(handle, asked("c1"), pay, store=str) for _ in range(2))
-        return await asyncio.gather(*both)
+    async def never() -> str:
+        made.append("paid again")
+        return "paid again"
 
-    outcomes = asyncio.run(main())
-    assert sorted(each.state for each in outcomes) == ["refused", "succeeded"]
+    first = threading.Thread(
+        target=lambda: CallGuard().call(thread, asked("c1"), pay, store=str), daemon=True
+    )
+    first.start()
+    assert begun.wait(SECONDS_MAX)
+    if is_awaited:
+        handle = aio.Thread(Workers().workers, thread)
+        outcome = asyncio.run(CallGuard().acall(handle, asked("c1"), never, store=str))
+    else:
+        outcome = CallGuard().call(thread, asked("c1"), pay, store=str)
+    first.join(SECONDS_MAX)
+
+    assert (outcome.state, outcome.stored, made) == ("succeeded", "paid", ["paid"])
 
 
 def test_a_call_inside_an_equal_call_is_refused_and_does_not_wait_for_it(thread: perdure.Thread) -> None:
@@ -154,7 +168,7 @@ def test_a_call_that_is_cancelled_while_it_waits_lets_nothing_overtake() -> None
     order: list[str] = []
 
     async def take(calls: EqualCalls, name: str, seconds: float) -> None:
-        async with calls.aturn("key", name):
+        async with calls.aturn("key"):
             order.append(f"{name} begins")
             await asyncio.sleep(seconds)
             order.append(f"{name} ends")
@@ -177,11 +191,11 @@ def test_a_blocking_call_does_not_wait_for_an_awaited_one() -> None:
     calls, order = EqualCalls(), list[str]()
 
     def enter() -> None:
-        with calls.turn("key", "blocking"):
+        with calls.turn("key"):
             order.append("entered")
 
     async def main() -> None:
-        async with calls.aturn("key", "awaited"):
+        async with calls.aturn("key"):
             other = threading.Thread(target=enter, daemon=True)  # in a context of its own
             other.start()
             other.join(SECONDS_MAX)

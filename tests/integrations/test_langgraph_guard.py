@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import operator
 import signal
+import threading
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypedDict
 
@@ -26,7 +28,7 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, Field, field_validator
 
 import perdure
-from perdure.errors import Held, Invalid
+from perdure.errors import Conflict, Held, Invalid
 from perdure.integrations.langgraph import Saver, ToolGuard
 from tests.coded import raises
 from tests.forked import own
@@ -246,6 +248,45 @@ def test_equal_calls_of_one_answer_are_each_made_once(tmp_path: Path, is_awaited
 
         assert PAID == [5, 5]
         assert answers(app) == [("success", "paid 5")] * 2
+
+
+@pytest.mark.parametrize(("second", "paid"), [(5, []), (7, [5, 7])])
+def test_equal_calls_of_one_answer_under_one_id_are_refused(
+    tmp_path: Path, second: int, paid: list[int]
+) -> None:
+    """The result of one would be given for both; other arguments make it another call."""
+    asked = [*ask(5, "c1", "m1").tool_calls, *ask(second, "c1", "m1").tool_calls]
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, AIMessage("", id="m1", tool_calls=asked))
+        app.invoke({"messages": [HumanMessage("pay twice")]}, config(), durability="sync")
+
+        assert sorted(PAID) == paid
+        assert [status for status, _ in answers(app)] == ["success" if paid else "error"] * 2
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_graph_that_is_resumed_twice_at_once_gets_the_result(tmp_path: Path, is_awaited: bool) -> None:
+    """Whichever run is stored: told that nothing was done, its model would ask for the payment again."""
+    asked = AIMessage("", id="m1", tool_calls=[{"name": "pay_if_allowed", "args": {"euro": 5}, "id": "c1"}])
+    with perdure.open(tmp_path / "agents.db") as store:
+        app = graph(store, asked)
+        app.invoke({"messages": [HumanMessage("pay")]}, config(), durability="sync")
+
+        def resume() -> None:
+            with contextlib.suppress(Conflict):  # the other run was faster
+                if is_awaited:
+                    asyncio.run(app.ainvoke(Command(resume="yes"), config(), durability="sync"))
+                else:
+                    app.invoke(Command(resume="yes"), config(), durability="sync")
+
+        both = [threading.Thread(target=resume) for _ in range(2)]
+        for each in both:
+            each.start()
+        for each in both:
+            each.join()
+
+        assert PAID == [5]
+        assert answers(app) == [("success", "yes: paid 5")]
 
 
 def test_an_error_is_told_and_the_same_call_under_a_new_id_is_stopped(tmp_path: Path) -> None:

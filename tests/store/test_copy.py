@@ -201,6 +201,21 @@ def test_an_approval_waits_for_the_release(tmp_path: Path, middle: Store) -> Non
         assert len(store.approvals()) == 1
 
 
+def test_a_thread_that_has_only_a_queued_input_is_held_by_its_id(tmp_path: Path, middle: Store) -> None:
+    """It has no commit yet that would name it; a person releases it by the id that is shown."""
+    agent = Agent("planner", backend=Script(say("Hello.")))
+    with perdure.open(tmp_path / "a.db") as store:
+        store.thread("queued", agent=agent).start("Hi.", id="input-1")
+        report = store.copy_to(middle)
+
+    assert report.threads == ("queued",)
+    assert middle.held() == ["queued"]
+    with raises(Held, "held", thread="queued"):
+        middle.thread("queued", agent=agent).run("Hi.", id="input-1")
+    assert middle.release("queued", by="ann") == ["queued"]
+    assert middle.work([agent], until_idle=True) == 1
+
+
 def test_a_call_under_way_is_unknown_and_its_lease_is_over(tmp_path: Path, middle: Store) -> None:
     """Its run is interrupted in the copy, resuming it is refused, and after the release its tool is asked."""
     paying.cut_off(tmp_path / "a.db")

@@ -5,8 +5,7 @@ one is under way its outcome is unknown, so the ledger could only refuse the sec
 first is settled, and the ledger then knows that the model wants both.
 
 A call that could wait for itself does not wait, and the ledger decides: one that is made inside an equal call, and a blocking
-one after an awaited one, whose event loop it may be blocking.  Nor does one that has the id of a call under way: it may be
-that call or another one, and the result of the first must not be given for both.
+one after an awaited one, whose event loop it may be blocking.
 """
 
 from __future__ import annotations
@@ -45,14 +44,13 @@ class EqualCalls:
     def after_fork_in_child(self) -> None:
         """Begin with none: what is under way runs in the parent alone."""
         self._last: dict[str, _Turn] = {}
-        self._ids: set[str] = set()  # of the calls under way
         self._lock = Lock()
 
     @contextmanager
-    def turn(self, key: str | None, id: str) -> Generator[None]:
+    def turn(self, key: str | None) -> Generator[None]:
         """Wait for the equal calls that were there before, and let later ones wait for this one; None: none are equal."""
         own = _Turn(is_awaited=False)
-        if key is None or not self._enter(key, id, own):
+        if key is None or not self._enter(key, own):
             yield
             return
         try:
@@ -61,13 +59,13 @@ class EqualCalls:
             with _within(key):
                 yield
         finally:
-            self._leave(key, id, own)
+            self._leave(key, own)
 
     @asynccontextmanager
-    async def aturn(self, key: str | None, id: str) -> AsyncGenerator[None]:
+    async def aturn(self, key: str | None) -> AsyncGenerator[None]:
         """Await `turn`."""
         own = _Turn(is_awaited=True)
-        if key is None or not self._enter(key, id, own):
+        if key is None or not self._enter(key, own):
             yield
             return
         try:
@@ -77,18 +75,21 @@ class EqualCalls:
             with _within(key):
                 yield
         finally:
-            self._leave(key, id, own)
+            self._leave(key, own)
 
-    def _enter(self, key: str, id: str, own: _Turn) -> bool:
+    def is_inside(self, key: str | None) -> bool:
+        """True if this is called from inside a call of that key."""
+        return key in _inside.get()
+
+    def _enter(self, key: str, own: _Turn) -> bool:
         """Take a place behind the equal calls under way; False if this call could wait for itself."""
+        if self.is_inside(key):
+            return False
         with self._lock:
-            if key in _inside.get() or id in self._ids:
-                return False
-            self._ids.add(id)
             own.before, self._last[key] = self._last.get(key), own
             return True
 
-    def _leave(self, key: str, id: str, own: _Turn) -> None:
+    def _leave(self, key: str, own: _Turn) -> None:
         """End a turn once the one before it has ended: a call that was cancelled while it waited lets nothing overtake."""
         before, own.before = own.before, None
 
@@ -98,8 +99,6 @@ class EqualCalls:
                     del self._last[key]
             own.set_result(None)
 
-        with self._lock:
-            self._ids.discard(id)
         if before is None:
             end()
         else:

@@ -15,9 +15,11 @@ The guard executes nothing that is stored.  A result is a text or JSON, and what
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -47,6 +49,8 @@ __all__ = ["BegunCall", "CallGuard", "GuardedCall", "GuardOutcome"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger("perdure.integrations")
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.02, 1.0
+_WAIT_SECONDS_MAX = 60.0  # for a call that another process is making
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 
 
@@ -136,16 +140,15 @@ class CallGuard:
 
         If `store` raises, the ledger keeps what `describe` returns: the tool has run, and its result is returned as it is.
         An exception of the tool is raised again once the ledger has it; its outcome counts as unknown.  So is an error of
-        the ledger if the tool has been called; before that, a conflict is told in words.
+        the ledger if the tool has been called; before that, a conflict is told in words.  Where another caller is making
+        the same call, this one waits for its outcome; raises `Busy` if that takes longer than a minute.
         """
         attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.run_once), _plain(call.arguments)
         for id in call.ledger_ids:
-            try:
-                with self._equal_calls.turn(_key(thread.id, tool, arguments), f"{thread.id}/{id}"):
-                    result = thread.call(tool, arguments, id=id)
-            except (Busy, Conflict) as error:
-                return attempt.refused(error)
+            result = self._make(thread, tool, arguments, id, attempt)
+            if isinstance(result, GuardOutcome):
+                return result
             if not attempt.is_to_repeat(result):
                 told = _settle_cut_off(thread, tool, result)
                 return attempt.outcome(result, lambda id=id: _stored(thread, id), told)
@@ -164,11 +167,9 @@ class CallGuard:
         attempt = _Attempt(run, store, describe)
         tool, arguments = self._tool(call, attempt.arun_once, runs_async=True), _plain(call.arguments)
         for id in call.ledger_ids:
-            try:
-                async with self._equal_calls.aturn(_key(thread.id, tool, arguments), f"{thread.id}/{id}"):
-                    result = await thread.call(tool, arguments, id=id)
-            except (Busy, Conflict) as error:
-                return attempt.refused(error)
+            result = await self._amake(thread, tool, arguments, id, attempt)
+            if isinstance(result, GuardOutcome):
+                return result
             if not attempt.is_to_repeat(result):
                 found, told = None, ""
                 if not attempt.ran:
@@ -176,6 +177,40 @@ class CallGuard:
                     told = await thread.off_loop(partial(_settle_cut_off, thread.target(), tool, result))
                 return attempt.outcome(result, lambda found=found: found, told)
         raise AssertionError("the ids of a call do not end")
+
+    def _make(
+        self, thread: Thread, tool: Tool, arguments: dict[str, Json], id: str, attempt: _Attempt[_T]
+    ) -> CallResult | GuardOutcome[_T]:
+        """Make one call; wait where another caller is making it: its outcome is that of this one, too."""
+        key = _key(thread.id, tool, arguments)
+        for pause in _pauses():
+            try:
+                with self._equal_calls.turn(key):
+                    return thread.call(tool, arguments, id=id)
+            except (Busy, Conflict) as error:
+                if not attempt.may_wait(error, id) or self._equal_calls.is_inside(key):
+                    return attempt.refused(error)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last pause is None")
+
+    async def _amake(
+        self, thread: aio.Thread, tool: Tool, arguments: dict[str, Json], id: str, attempt: _Attempt[_T]
+    ) -> CallResult | GuardOutcome[_T]:
+        """Await `_make`."""
+        key = _key(thread.id, tool, arguments)
+        for pause in _pauses():
+            try:
+                async with self._equal_calls.aturn(key):
+                    return await thread.call(tool, arguments, id=id)
+            except (Busy, Conflict) as error:
+                if not attempt.may_wait(error, id) or self._equal_calls.is_inside(key):
+                    return attempt.refused(error)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("the last pause is None")
 
     def begin(self, thread: Thread, call: GuardedCall) -> BegunCall | GuardOutcome[Any]:
         """Start a call whose tool another program runs; return its outcome instead if it is not to be made.
@@ -296,6 +331,10 @@ class _Attempt(Generic[_T]):
         """True if an earlier attempt is known to have had no effect, so that the call is made again."""
         return result.state == "failed" and self._error is None and not self.ran
 
+    def may_wait(self, error: PerdureError, id: str) -> bool:
+        """True if another caller is making the call of this id: told "nothing was done", a model would ask for it again."""
+        return isinstance(error, Busy) and error.holder == id and not self._is_called
+
     def refused(self, error: PerdureError) -> GuardOutcome[_T]:
         """Return that the ledger refuses the call; raises the error if the tool has been called: its effect may be there."""
         if self._is_called:
@@ -311,6 +350,15 @@ class _Attempt(Generic[_T]):
             text = "This call waits for the decision of a person; it was not made."
         value = None if self.ran or result.state != "succeeded" else stored()
         return GuardOutcome(state=result.state, text=text, value=self._value, ran=self.ran, stored=value)
+
+
+def _pauses() -> Iterator[float | None]:
+    """Yield how long to wait for another caller, longer each time; None at the end."""
+    pause, waited = _PAUSE_SECONDS_MIN, 0.0
+    while waited < _WAIT_SECONDS_MAX:
+        yield pause
+        waited, pause = waited + pause, min(2 * pause, _PAUSE_SECONDS_MAX)
+    yield None
 
 
 def _key(thread: str, tool: Tool, arguments: dict[str, Json]) -> str | None:

@@ -387,7 +387,9 @@ class _Copier:
         return CopyReport(
             id=self._arrival.id,
             source=self._arrival.source,
-            threads=tuple(sorted(label_or_name(self._target, name) for name in names if self._is_held(name))),
+            threads=tuple(
+                directory.ids_of(_space(self._target, STORE, self._clock), filter(self._is_held, names))
+            ),
             spaces=len(names),
             writes=self._writes,
             resumed=resumed,

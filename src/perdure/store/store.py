@@ -409,8 +409,8 @@ class Store:
 
     def held(self) -> list[str]:
         """Return the ids of the threads that came from another store and were not released, sorted."""
-        engine = self._resources.engine
-        return sorted(label_of(engine, each.space) for each in held.held_threads(engine))
+        engine, store = self._resources.engine, self._resources.store
+        return directory.ids_of(store, [each.space for each in held.held_threads(engine)])
 
     def release(self, *threads: str, by: str | None = None) -> list[str]:
         """Let runs and approvals of held threads go on: of these threads, or of all; return those that were held.
@@ -424,7 +424,7 @@ class Store:
         if not threads:
             spaces = [each.space for each in held.held_threads(engine)]
         found = held.release(engine, spaces, at=self._resources.clock(), by=by)
-        return sorted(label_of(engine, space) for space in found)
+        return directory.ids_of(store, found)
 
     def facts(self) -> dict[str, str | int]:
         """Return facts about the engine: kind, place, versions, settings, sizes."""

@@ -98,6 +98,8 @@ class ToolGuard:
         call = self._guarded(request)
         if _is_refused(request):
             return handler(request)
+        if _is_asked_twice(request):
+            return _twin(call)
         self._check_durable(request, call)
 
         def run() -> _Answer:
@@ -122,6 +124,8 @@ class ToolGuard:
         call = self._guarded(request)
         if _is_refused(request):
             return await handler(request)
+        if _is_asked_twice(request):
+            return _twin(call)
         self._check_durable(request, call)
 
         async def run() -> _Answer:
@@ -262,6 +266,12 @@ def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
 
 def _asked_by(state: Any, call: str | None) -> str:
     """Return the id of the message that asks for the call, or its place; empty if the state has no such message."""
+    found = _asking(state, call)
+    return "" if found is None else str(getattr(found[1], "id", None) or f"#{found[0]}")
+
+
+def _asking(state: Any, call: str | None) -> tuple[int, Any] | None:
+    """Return the newest message that asks for the call, with its place."""
     messages: Any = state
     if isinstance(state, Mapping):
         messages = cast("Mapping[str, Any]", state).get("messages")
@@ -271,8 +281,28 @@ def _asked_by(state: Any, call: str | None) -> str:
     for place in reversed(range(len(given))):
         calls: list[Mapping[str, Any]] = getattr(given[place], "tool_calls", None) or []
         if any(each.get("id") == call for each in calls):
-            return str(getattr(given[place], "id", None) or f"#{place}")
-    return ""
+            return place, given[place]
+    return None
+
+
+def _is_asked_twice(request: ToolCallRequest) -> bool:
+    """True if one message has two such calls under one id: what becomes of one would be taken for both."""
+    call = request.tool_call
+    found = _asking(request.state, call.get("id"))
+    asked = (
+        []
+        if found is None
+        else [(each.get("id"), each["name"], each["args"]) for each in found[1].tool_calls]
+    )
+    return asked.count((call.get("id"), call["name"], call["args"])) > 1
+
+
+def _twin(call: GuardedCall) -> ToolMessage:
+    text = (
+        f"Error: this message asks twice for the same call to {call.tool} under one id. Neither was made. "
+        "Ask for each under an id of its own."
+    )
+    return ToolMessage(text, tool_call_id=call.id, name=call.tool, status="error")
 
 
 def _is_refused(request: ToolCallRequest) -> bool:

@@ -9,7 +9,8 @@ A crash between the two leaves the record of a closed space, which counts as no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ import msgspec
 from perdure.engines import loops
 from perdure.engines.contract import Cell, CellOf, CellWrite, Engine, Question, Write
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, NotFound
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.history.reader import agent_at, agents_in, agents_question, other_agent
 from perdure.history.space import (
     ALIVE,
@@ -27,6 +28,7 @@ from perdure.history.space import (
     THREAD,
     THREADS,
     Space,
+    label_of,
     read_record,
 )
 from perdure.model import canonical, names
@@ -49,6 +51,7 @@ __all__ = [
     "begin",
     "check_record",
     "find",
+    "ids_of",
     "knowing",
     "other_owner",
     "policy_of",
@@ -245,6 +248,22 @@ def threads(store: Space, *, after: str | None = None) -> Iterator[tuple[str, Re
     ):
         if record is not None:
             yield cell.name.removeprefix(THREAD), record, policies[record.agent]
+
+
+def ids_of(store: Space, spaces: Iterable[str]) -> list[str]:
+    """Return the ids of the threads of these spaces, sorted; the name of a space whose thread was removed or is damaged."""
+    ids: dict[str, str] = {}
+    for space in spaces:
+        ids[space] = space
+        with suppress(Corrupt):
+            ids[space] = label_of(store.engine, space)
+    unnamed = {
+        space for space, id in ids.items() if id == space
+    }  # without commits: the directory alone names it
+    for id, record, _ in threads(store) if unnamed else ():
+        if record.space in unnamed:
+            ids[record.space] = id
+    return sorted(ids.values())
 
 
 def _page_of_threads(
