@@ -479,7 +479,7 @@ class Thread(Switching):
             standing=self._standing,
             agent=self._declared,
             store_runtime=self._resources.store_runtime,
-            store=self._resources.store,
+            open_store=lambda: self._resources.store,
             finish=self._finish,
             effect_max=None if self.timeline == MAIN else effect_limit.most(self._space, self.timeline),
             handed=self._handed,

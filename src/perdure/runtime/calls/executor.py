@@ -241,7 +241,11 @@ class CallExecutor:
             root_ledger.enter(round_context.space, round_context.env.parent, recorded.record, in_root)
         if claim is not None:
             call_identity.claim(
-                round_context.env.store, round_context.space, recorded.record, claim, at=round_context.now()
+                round_context.env.open_store(),
+                round_context.space,
+                recorded.record,
+                claim,
+                at=round_context.now(),
             )
         states: tuple[CallState, ...] = ("started",)
         if recorded.record.state == "approved":

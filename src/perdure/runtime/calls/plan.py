@@ -305,7 +305,7 @@ def clearance(
         in_root = root_ledger.check(space, parent, record, policy=tool.repeat_guard, ticket=ticket)
     if isinstance(verdict, Repeats) or isinstance(in_root, Repeats):
         return _repeats(round_context, tool, record, verdict, in_root)
-    home = round_context.env.store if record.key_scope == "store" else space
+    home = round_context.env.open_store() if record.key_scope == "store" else space
     claim = call_identity.owner_of_key(home, space, record)
     match claim:
         case Reuse():

@@ -81,7 +81,9 @@ class RunEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     standing: TimelineContext
     agent: Agent
     store_runtime: StoreRuntime
-    store: Space  # the store's own space, for keys that are unique in the whole store
+    open_store: Callable[
+        [], Space
+    ]  # opens the store's own space, for keys that are unique in the whole store
     finish: Callable[[], None]  # applies what commits have left to be done in the agent's map
     run_blocking: BlockingRunner = inline
     owns_thread: bool = True  # True: a tool may block this thread, whose loop runs nothing else

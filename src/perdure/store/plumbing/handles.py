@@ -288,15 +288,12 @@ class StoreResources(msgspec.Struct, frozen=True, kw_only=True):
     cache: NodeCache = msgspec.field(default_factory=NodeCache)
     steps: CommitCaches = msgspec.field(default_factory=CommitCaches)
     runtimes: list[StoreRuntime] = msgspec.field(default_factory=list)  # the first one, once a run needs it
-    _stores: list[Space] = msgspec.field(default_factory=list)  # the first one, once it is needed
     _memories: list[Memories] = msgspec.field(default_factory=list)  # the first one, once it is needed
 
     @property
     def store(self) -> Space:
-        """The store's own space, opened when it is first needed."""
-        if not self._stores:
-            self._stores.append(self.named(STORE))
-        return self._stores[0]
+        """The store's own space."""
+        return self.named(STORE)
 
     def agent(self, name: str) -> Space:
         """Return the space of an agent's own map."""
