@@ -21,7 +21,7 @@ from tests import selection
 from tests.engines.postgres.server import MISSING, OLDER, Server, ServerNotStarted, shared_server
 from tests.engines.postgres.stores import SERVER
 
-pytest_plugins = ["tests.parallel"]
+pytest_plugins = ["tests.parallel", "tests.socket_owners"]
 
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=20)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=2_000)

@@ -190,10 +190,12 @@ class ForkedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait for its end; after an error, kill it first."""
-        if kind is not None:
-            self.kill()
-        self.wait()
-        self._close()
+        try:
+            if kind is not None:
+                self.kill()
+            self.wait()
+        finally:
+            self._close()
 
     def poll(self) -> int | None:
         """How it ended; None: it has not."""
@@ -236,6 +238,7 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def _close(self) -> None:
+        self._told.close()
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 with suppress(BrokenPipeError):  # what was written to a process that has ended

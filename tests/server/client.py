@@ -158,7 +158,6 @@ def serving(
 
     `http` is what reads connections: that of `perdure serve`, or uvicorn's own.
     """
-    listening = socket.create_server(("127.0.0.1", 0))
     application = HttpServer(store, agents, token=TOKEN, **options)
     config = uvicorn.Config(
         application if within is None else within(application),
@@ -170,6 +169,7 @@ def serving(
         root_path=root_path,
     )
     server = _Uvicorn(config)
+    listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), name="server")
     thread.start()
     client = Client(listening.getsockname()[1])

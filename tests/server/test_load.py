@@ -166,10 +166,10 @@ class Load:
             f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._token}\r\n"
             f"Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        writer.write(head.encode() + body)
-        status = await reader.readline()
-        assert b" 200 " in status, status
         try:
+            writer.write(head.encode() + body)
+            status = await reader.readline()
+            assert b" 200 " in status, status
             yield _events(reader)
         finally:
             writer.close()

@@ -84,24 +84,24 @@ def serve(
         raise Invalid(
             "a worker needs agents; nothing is served.", code="code_missing", advice="Name them with --code."
         )
-    listening = _bound(host, port)
     token = None if has_keys else secrets.token_urlsafe(32)
     hosts = (*LOOPBACK, host, *names)
-    application = HttpServer(store, agents, token=token, hosts=hosts, metrics=metrics)
-    url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
-    place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
-    asyncio.run(
-        _serving(
-            application,
-            listening,
-            place,
-            root_path=root_path.rstrip("/"),
-            work=work,
-            at_once=at_once,
-            started=started,
-            report=report,
+    with _bound(host, port) as listening:  # also closed if the server does not start
+        application = HttpServer(store, agents, token=token, hosts=hosts, metrics=metrics)
+        url = f"http://{host_name(host)}:{listening.getsockname()[1]}/"
+        place = Serving(url=url, link=url if token is None else f"{url}?token={token}", has_keys=has_keys)
+        asyncio.run(
+            _serving(
+                application,
+                listening,
+                place,
+                root_path=root_path.rstrip("/"),
+                work=work,
+                at_once=at_once,
+                started=started,
+                report=report,
+            )
         )
-    )
 
 
 def is_loopback(host: str) -> bool:

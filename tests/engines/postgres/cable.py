@@ -62,6 +62,7 @@ class Cable:
                 server.connect(str(self._server))
             except OSError:
                 client.close()
+                server.close()
                 continue
             with self._lock:
                 self._ends += client, server

@@ -58,7 +58,8 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with suppress(OSError):  # it has gone already
+                    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 thread = Thread(target=self._serve, args=(client,), daemon=True)
                 self._served.append((client, thread))
                 thread.start()
