@@ -77,7 +77,7 @@ class TestBetweenProcesses:
             with pytest.raises(Unavailable):
                 engine.apply(write("op", value("x")))
 
-            assert 0.25 < time.monotonic() - began < 10
+            assert 0.25 < time.monotonic() - began < 60
 
     def test_when_the_holder_lets_go_the_next_one_writes(self, path: Path) -> None:
         """Waiting is not failing."""

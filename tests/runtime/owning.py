@@ -24,7 +24,7 @@ def keep(pipe: Pipe, path: str, ttl: float) -> None:
     keeping = owners.hold(lease, space=space, lost=lost.set, cancelled=lambda why: None)
     pipe.send(lease)
     while pipe.recv():
-        pipe.send((keeping.still_ours(), lost.wait(5)))
+        pipe.send((keeping.still_ours(), lost.wait(60)))
 
 
 def fork_while_keeping(pipe: Pipe, path: str, ttl: float) -> None:

@@ -75,21 +75,22 @@ def test_following_an_idle_thread_costs_a_call_a_second(tmp_path: Path, reads: C
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
         until(
-            lambda: counting.calls["wait"] == 2
+            lambda: counting.calls["wait"] >= 2
         )  # the first gives the standing, the second finds nothing new
         time.sleep(0.3)
         counting.calls.clear()
         reads.clear()
+        began = time.monotonic()
 
         time.sleep(2.2)
 
         assert set(counting.calls) <= {"wait"}
-        assert counting.calls["wait"] <= 3
+        assert counting.calls["wait"] <= time.monotonic() - began + 1  # a busy machine sleeps longer
         assert reads["database"] == 0
         with store.thread("t").change("by hand") as change:
             change.put("/k.json", 1)
-        assert seen.wait(10)
-        follower.join(10)
+        assert seen.wait(60)
+        follower.join(60)
 
 
 def test_many_runs_cost_what_one_costs_while_nobody_cancels_them() -> None:
@@ -109,19 +110,20 @@ def test_many_runs_cost_what_one_costs_while_nobody_cancels_them() -> None:
     until(lambda: counting.calls["wait"] >= 2)
     time.sleep(0.3)
     counting.calls.clear()
+    began = time.monotonic()
 
     time.sleep(2.0)
 
     assert set(counting.calls) == {"wait"}
-    assert counting.calls["wait"] <= 6
+    assert counting.calls["wait"] <= 3 * (time.monotonic() - began)
     for each in kept:
         each.release()
 
 
 def test_a_cancellation_is_news_and_waits_for_no_tick() -> None:
-    """The keeper would look every five seconds by itself."""
+    """The keeper would look every ten minutes by itself."""
     space, cancelled = space_on(MemoryEngine()), threading.Event()
-    owners = LeaseKeeper(poll=5.0)
+    owners = LeaseKeeper(poll=600.0)
     keeping = owners.hold(
         take(space, owners=owners), space=space, lost=lambda: None, cancelled=lambda why: cancelled.set()
     )
@@ -132,5 +134,5 @@ def test_a_cancellation_is_news_and_waits_for_no_tick() -> None:
 
     applied(space, CellWrite(name="run/run-1", expected=0, value=canonical.encode_struct(record)))
 
-    assert cancelled.wait(3)
+    assert cancelled.wait(60)
     keeping.release()

@@ -418,7 +418,7 @@ def test_a_frozen_server_costs_a_deadline(open_engine: Opener, monkeypatch: pyte
     with raises(Unavailable, "server_lost"):
         engine._read(lambda connection: connection.ask("SELECT 1 FROM pg_sleep(60)"))
 
-    assert time.monotonic() - begun_at < 5
+    assert time.monotonic() - begun_at < 30
 
 
 class TestWhoIsGone:

@@ -197,7 +197,7 @@ def test_a_process_that_stops_in_a_transaction_holds_nobody_up(
         seconds = time.monotonic() - begun
         session.ask("SELECT 1")  # the session is gone
 
-    assert 0.5 < seconds < 10
+    assert 0.5 < seconds < 30
     assert engine.ledger(SPACE).position == 1
 
 
