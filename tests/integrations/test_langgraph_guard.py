@@ -23,8 +23,9 @@ from langchain_core.tools import BaseTool, InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.prebuilt import InjectedState, ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel, Field, field_validator
 
 import perdure
@@ -474,6 +475,46 @@ def test_a_call_id_that_a_model_uses_in_each_turn_is_another_call(tmp_path: Path
         app = graph(store, *[ask(5, "call_1", None)] * 3, guard=guard, state=PlainState)
         for _ in range(3):
             app.invoke({"messages": [HumanMessage("poll")]}, config(), durability="sync")
+
+        assert PAID == [5, 5, 5]
+
+
+class ChatState(TypedDict):
+    """A state whose messages have another name."""
+
+    chat: Annotated[list[Any], add_messages]
+
+
+class ChatModel(BaseModel):
+    """The same as a model."""
+
+    chat: Annotated[list[Any], add_messages] = []
+
+
+@pytest.mark.parametrize("state", [ChatState, ChatModel])
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_call_id_in_each_turn_is_another_call_wherever_its_message_is(
+    tmp_path: Path, state: Any, is_sent: bool
+) -> None:
+    """Under another name in the state, or sent to the tools without it; a step that is made again pays nothing."""
+    with perdure.open(tmp_path / "agents.db") as store:
+        said = iter([ask(5, "call_1", f"m{number}") for number in range(3)])
+        built: Any = StateGraph(state)
+        built.add_node("model", lambda _: {"chat": [next(said)]})
+        node = ToolNode([pay], messages_key="chat", wrap_tool_call=ToolGuard(store).wrap_tool_call)
+        built.add_node("tools", node)
+        built.add_edge(START, "model")
+
+        def sent(given: Any) -> Any:
+            messages = given["chat"] if isinstance(given, dict) else given.chat
+            return [Send("tools", messages[-1].tool_calls)] if is_sent else "tools"
+
+        built.add_conditional_edges("model", sent, ["tools"])
+        app = built.compile(checkpointer=Saver(store))
+        for _ in range(3):
+            app.invoke({"chat": [HumanMessage("pay again")]}, config(), durability="sync")
+        before = next(each for each in app.get_state_history(config()) if each.next == ("tools",))
+        app.invoke(None, before.config, durability="sync")
 
         assert PAID == [5, 5, 5]
 

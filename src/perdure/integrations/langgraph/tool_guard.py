@@ -8,7 +8,8 @@ A tool that raises after its effect is settled as unknown, and so is one whose e
 message reaches the model, and the ledger has the outcome as unknown.  A tool that pauses the graph, by `interrupt()`, has not
 been called yet: LangGraph calls it again from its beginning, so its effect belongs after the pause.
 
-A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none.  That
+A call is known again after a crash by the message that asks for it: its id, or its place in the list if it has none; a call
+that a graph sends to its tools without the message is known by the task.  That
 message must be durable before the tool runs, so with any saver the graph has to be called with `durability="sync"`; the
 guard refuses a call with an effect otherwise.  It also refuses one that a checkpoint of another store asks for, until the
 thread is released here: the graph may go on there, too.
@@ -212,7 +213,7 @@ class ToolGuard:
 
     def _guarded(self, request: ToolCallRequest) -> GuardedCall:
         call, given = request.tool_call, _configurable(request)
-        asked_by = _asked_by(request.state, call.get("id"))
+        asked_by = _asked_by(request)
         if self._thread is not None:  # a run without a thread_id is a conversation of its own
             conversation = given.get("thread_id") or given.get("__pregel_task_id") or ""
             asked_by = json.dumps([str(conversation), asked_by])
@@ -264,31 +265,38 @@ def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
     return config.get("configurable") or {}
 
 
-def _asked_by(state: Any, call: str | None) -> str:
-    """Return the id of the message that asks for the call, or its place; empty if the state has no such message."""
-    found = _asking(state, call)
-    return "" if found is None else str(getattr(found[1], "id", None) or f"#{found[0]}")
+def _asked_by(request: ToolCallRequest) -> str:
+    """Return the id of the message that asks for the call, or its place; without one the task of the graph's step.
+
+    Empty if there is neither: a graph without checkpoints gives a task another id in each run.
+    """
+    found = _asking(request)
+    if found is not None:
+        return str(getattr(found[1], "id", None) or f"#{found[0]}")
+    given = _configurable(request)
+    has_saver = given.get("__pregel_checkpointer") is not None
+    return f"task:{given.get('__pregel_task_id')}" if has_saver else ""
 
 
-def _asking(state: Any, call: str | None) -> tuple[int, Any] | None:
-    """Return the newest message that asks for the call, with its place."""
-    messages: Any = state
-    if isinstance(state, Mapping):
-        messages = cast("Mapping[str, Any]", state).get("messages")
-    elif not isinstance(state, list):
-        messages = getattr(state, "messages", None)
-    given = cast("list[Any]", messages) if isinstance(messages, list) else []
-    for place in reversed(range(len(given))):
-        calls: list[Mapping[str, Any]] = getattr(given[place], "tool_calls", None) or []
-        if any(each.get("id") == call for each in calls):
-            return place, given[place]
+def _asking(request: ToolCallRequest) -> tuple[int, Any] | None:
+    """Return the newest message that asks for the call, with its place, whichever list of the state it is in."""
+    state, id = cast("Any", request).state, request.tool_call.get("id")
+    fields = cast(
+        "Mapping[str, Any]", state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
+    )
+    every: list[Any] = [state, fields.get("messages"), *fields.values()]
+    for messages in (cast("list[Any]", each) for each in every if isinstance(each, list)):
+        for place in reversed(range(len(messages))):
+            calls: list[Mapping[str, Any]] = getattr(messages[place], "tool_calls", None) or []
+            if any(each.get("id") == id for each in calls):
+                return place, messages[place]
     return None
 
 
 def _is_asked_twice(request: ToolCallRequest) -> bool:
     """True if one message has two such calls under one id: what becomes of one would be taken for both."""
     call = request.tool_call
-    found = _asking(request.state, call.get("id"))
+    found = _asking(request)
     asked = (
         []
         if found is None
