@@ -27,7 +27,6 @@ from perdure.model.message import Message, Text
 from perdure.model.run import RunRecord, Usage
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.runtime.session import records
-from perdure.store.store import waiting
 from perdure.store.worker import Worked
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
@@ -842,7 +841,7 @@ def test_a_call_that_waits_for_a_time_is_continued_then(store: Store) -> None:
     with working(store, planner):
         found = ended(thread, run)
 
-    assert (found.state, waiting(engine_of(store)), thread.approvals()) == ("succeeded", [], [])
+    assert (found.state, store.approvals(), thread.approvals()) == ("succeeded", [], [])
     assert "woken by approve" in str(thread.trace(thread.calls()[0].id).result)
 
 

@@ -290,8 +290,11 @@ def test_a_run_that_fails_on_resuming_ends_with_1(house: Shell) -> None:
     assert house.ok("runs", "ls", "house", "--json").json["runs"][0]["state"] == "failed"
 
 
-def test_a_failed_run_is_retried_by_the_command_that_its_failure_names(shell: Shell) -> None:
+def test_a_failed_run_is_retried_by_the_command_that_its_failure_names(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It goes on from its last step, so what was paid before the failure is not paid again; without its id nothing runs."""
+    monkeypatch.setattr(paying, "sent", [])
     paid = "from tests.surfaces.paying import payer\nfrom perdure.testing import Script, fail, say, use\n"
     for name, end in (("down", "fail()"), ("mended", "say('Paid.')")):
         script = f"agent = payer.on(Script(use('pay', to='baker', amount=3), {end}))\n"

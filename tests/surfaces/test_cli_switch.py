@@ -98,7 +98,7 @@ def test_a_dry_run_changes_nothing_and_needs_no_right_to_write(
     ("to", "code", "says"),
     [
         ("nobody:model", 3, "no provider is called 'nobody'"),
-        ("openai:gpt-nonsense", 3, "Did you mean"),
+        ("openai:gpt-nonsense", 3, "gpt-nonsense"),
         ("nonsense", 2, "names no backend"),
         ("claude-sonet", 2, "Did you mean anthropic:claude-sonnet-"),
     ],
