@@ -482,13 +482,13 @@ def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, ter
     """Return the resolution of a pick; its conflicts say what is here, where no line has to have changed anything."""
     if not resolved.conflicts:
         return resolved
-    is_here = reader.is_ancestor(space, commit, onto.commit)
+    rules, is_here = check_rules(terms.rules), reader.is_ancestor(space, commit, onto.commit)
     why = (
         "not as that change left it, which is here already" if is_here else "not as it was before that change"
     )
     conflicts = tuple(
         each._replace(why=why)
-        if each.ours is None or each.theirs is None or rule_for(each.path, terms.rules) is None
+        if each.ours is None or each.theirs is None or rule_for(each.path, rules) is None
         else each
         for each in resolved.conflicts
     )
