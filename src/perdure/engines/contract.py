@@ -19,8 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from perdure.model import event
-from perdure.model.commit import Act, Changeset, Commit, LedgerRead, MoveRecord
+from perdure.model.commit import Act, Changeset, Commit, CommitEvents, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 from perdure.model.head import Head
 
@@ -31,7 +30,6 @@ __all__ = [
     "Cell",
     "CellOf",
     "CellWrite",
-    "CommitEvents",
     "Engine",
     "LedgerEntry",
     "Fact",
@@ -176,32 +174,12 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         """The number of its message, or of the message before it; 0 before the first."""
         return self.place.turn - self.commit.unnumbered
 
-
-class CommitEvents(msgspec.Struct, frozen=True, gc=False):
-    """The events of one commit of a history, and of the commit itself what a transcript shows."""
-
-    digest: Digest
-    parent: Digest | None  # the first; None: the line begins with it
-    thread: str
-    root: Digest
-    at: int
-    run: str | None
-    events: tuple[event.Event, ...]
-    bodies: Mapping[Digest, bytes] = {}  # as in `Step`
-
-    @classmethod
-    def of(cls, step: Step) -> CommitEvents:
-        """Return the events of a commit that was read whole."""
-        commit, events = step.commit, step.changeset.events
-        return cls(
-            step.digest,
-            commit.first_parent,
-            commit.thread,
-            commit.root,
-            commit.at,
-            commit.run,
-            events,
-            step.bodies,
+    def as_events(self) -> CommitEvents:
+        """Return its events, and of the commit what a transcript shows."""
+        commit, events = self.commit, self.changeset.events
+        parent, run = commit.first_parent, commit.run
+        return CommitEvents(
+            self.digest, parent, commit.thread, commit.root, commit.at, run, events, self.bodies
         )
 
 
@@ -384,7 +362,7 @@ class Engine(Protocol):
         ...
 
     def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
-        """Return of the commits that `steps` returns what `CommitEvents.of` makes of each; raises as `steps` does.
+        """Return of the commits that `steps` returns what `Step.as_events` makes of each; raises as `steps` does.
 
         Each is compared with its digest, as its events are and the bodies that come with it.  An engine may leave out
         what these do not depend on: the places and the patches.

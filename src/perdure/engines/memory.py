@@ -29,7 +29,6 @@ from perdure.engines.contract import (
     Cell,
     CellOf,
     CellWrite,
-    CommitEvents,
     Fact,
     Fence,
     HeadOf,
@@ -59,6 +58,7 @@ from perdure.model.commit import (
     NO_LEDGER,
     Changeset,
     Commit,
+    CommitEvents,
     LedgerRead,
     MoveRecord,
     decode_changeset,
@@ -307,7 +307,7 @@ class MemoryEngine:
             return steps if not labels else shared_rules.newest_labelled(steps, labels)
 
     def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
-        return [CommitEvents.of(step) for step in self.steps(space, at, limit=limit, bodies=bodies)]
+        return [step.as_events() for step in self.steps(space, at, limit=limit, bodies=bodies)]
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         with self._reading(space) as found:

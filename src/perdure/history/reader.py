@@ -16,7 +16,6 @@ from perdure.engines.contract import (
     Cell,
     CellOf,
     CellWrite,
-    CommitEvents,
     HeadOf,
     Hold,
     LabelOf,
@@ -27,6 +26,7 @@ from perdure.errors import Conflict, Corrupt, Forgotten, Invalid, NotFound, Seal
 from perdure.history.space import ALIVE, Space, is_thread, read_record, stale_because_removed
 from perdure.history.tree import Entry
 from perdure.model import canonical, names
+from perdure.model.commit import CommitEvents
 from perdure.model.digest import Digest
 from perdure.model.event import AgentHandedOff, RunStarted
 from perdure.model.head import Head

@@ -34,7 +34,6 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellWrite,
-    CommitEvents,
     Engine,
     Fence,
     HeadOf,
@@ -45,7 +44,7 @@ from perdure.engines.contract import (
 )
 from perdure.errors import Corrupt, Forgotten, NotFound, PerdureError, StaleHead
 from perdure.history.tree import EMPTY, NodeCache, Tree
-from perdure.model.commit import NO_READS, Reads
+from perdure.model.commit import NO_READS, CommitEvents, Reads
 from perdure.model.digest import Digest, Object
 from perdure.model.event import AgentChanged
 from perdure.model.head import MAIN, Head

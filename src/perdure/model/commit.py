@@ -5,7 +5,7 @@ A changeset is accepted whole or not at all.  A commit names its changeset and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "Changeset",
     "ChangesetEvents",
     "Commit",
+    "CommitEvents",
     "LedgerRead",
     "MoveRecord",
     "Reads",
@@ -263,3 +264,16 @@ def encode_move(move: MoveRecord) -> bytes:
 def decode_move(body: bytes) -> MoveRecord:
     """Return the move that `body` holds; raises `Corrupt` if it is not one."""
     return canonical.decode_struct(_moves, body, "move")
+
+
+class CommitEvents(msgspec.Struct, frozen=True, gc=False):
+    """The events of one commit of a history, and of the commit itself what a transcript shows."""
+
+    digest: Digest
+    parent: Digest | None  # the first; None: the line begins with it
+    thread: str
+    root: Digest
+    at: int
+    run: str | None
+    events: tuple[Event, ...]
+    bodies: Mapping[Digest, bytes] = {}  # those that are stored with it, where the reader asked for them

@@ -14,10 +14,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import CommitEvents
 from perdure.errors import Corrupt, Forgotten
 from perdure.model.call import CallCounts
-from perdure.model.commit import Changeset, Commit, is_numbered
+from perdure.model.commit import Changeset, Commit, CommitEvents, is_numbered
 from perdure.model.digest import Digest
 from perdure.model.event import (
     AgentHandedOff,

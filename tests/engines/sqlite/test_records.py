@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from perdure.engines.contract import CommitEvents, Step
+from perdure.engines.contract import Step
 from perdure.engines.sqlite.format.commits import events_of, hashed_step, line_of
 from perdure.engines.sqlite.format.index import run_key
 from perdure.engines.sqlite.format.pack import (
@@ -295,7 +295,7 @@ def test_the_events_of_a_line_are_those_of_its_commits(line: list[list[object]])
     if any(cast("bytes", row[12]).startswith(b"{") for row in line[:-1]):
         assert found is None
     else:
-        assert found == [CommitEvents.of(step) for step in line_of(line, len(line) - 1)]
+        assert found == [step.as_events() for step in line_of(line, len(line) - 1)]
 
 
 @given(lines(), st.sampled_from((1, 3, 8, 9, 10, 12, 13, 14)), st.integers(0), st.integers(1, 255))

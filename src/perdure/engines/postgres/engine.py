@@ -22,7 +22,6 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellOf,
-    CommitEvents,
     Engine,
     Fact,
     HeadOf,
@@ -75,7 +74,7 @@ from perdure.engines.postgres.questions import AskedBeside, question_of, questio
 from perdure.engines.postgres.reads import StoreQuestion
 from perdure.engines.shared_rules import check_write, newest_labelled
 from perdure.errors import InDoubt, PerdureError, Unsupported
-from perdure.model.commit import LedgerRead, MoveRecord
+from perdure.model.commit import CommitEvents, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
 __all__ = ["PostgresEngine", "open_postgres"]
@@ -350,7 +349,7 @@ class PostgresEngine:
         return self._ask(reads.steps(self._tenant, space, at, skip, limit, bodies=bodies))
 
     def events(self, space: str, at: Digest, *, limit: int, bodies: bool = False) -> Sequence[CommitEvents]:
-        return [CommitEvents.of(step) for step in self.steps(space, at, limit=limit, bodies=bodies)]
+        return [step.as_events() for step in self.steps(space, at, limit=limit, bodies=bodies)]
 
     def turn(self, space: str, at: Digest, turn: int) -> Step | None:
         return self._ask(reads.turn(self._tenant, space, at, turn))

@@ -29,7 +29,6 @@ from perdure.engines.contract import (
     Answer,
     Cell,
     CellOf,
-    CommitEvents,
     Fact,
     HeadOf,
     Hold,
@@ -73,7 +72,7 @@ from perdure.engines.sqlite.maintenance import removal, scan
 from perdure.engines.sqlite.maintenance.copy import back_up, sync_names
 from perdure.engines.sqlite.schema import foreign_objects
 from perdure.errors import InDoubt, Invalid, NotFound, PerdureError, Unavailable
-from perdure.model.commit import LedgerRead, MoveRecord
+from perdure.model.commit import CommitEvents, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
 __all__ = ["SqliteEngine", "open_sqlite", "described"]

@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from perdure.engines.contract import Cell, CommitEvents, Hold, LedgerEntry, Rebuilt, Step
+from perdure.engines.contract import Cell, Hold, LedgerEntry, Rebuilt, Step
 from perdure.engines.shared_rules import (
     broken_chain,
     chained,
@@ -40,7 +40,7 @@ from perdure.engines.sqlite.format.index import Index, label_keys, object_key, r
 from perdure.engines.sqlite.format.pack import move_of
 from perdure.engines.sqlite.format.rows import FROM_FAR, IS_PLACED, JUMP, LogRow, Rows, columns_of
 from perdure.errors import Corrupt, NotFound
-from perdure.model.commit import MoveRecord, decode_move
+from perdure.model.commit import CommitEvents, MoveRecord, decode_move
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import MAIN, Head
 
@@ -431,7 +431,7 @@ def events_from(db: Database, row: int, limit: int, *, bodies: bool = False) -> 
             rows.close()
         if found:
             return found
-    return [CommitEvents.of(step) for step in steps_from(db, row, limit, bodies=bodies)]
+    return [step.as_events() for step in steps_from(db, row, limit, bodies=bodies)]
 
 
 def labelled_from(

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from perdure.engines.contract import CommitEvents, Place, Step
+from perdure.engines.contract import Place, Step
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.format.index import run_key
 from perdure.engines.sqlite.format.pack import (
@@ -39,6 +39,7 @@ from perdure.model.commit import (
     Changeset,
     ChangesetEvents,
     Commit,
+    CommitEvents,
     decode_changeset,
     decode_events,
     encode_commit,

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from perdure.engines.contract import CellWrite, CommitEvents, Engine, Place, Step
+from perdure.engines.contract import CellWrite, Engine, Place, Step
 from perdure.errors import Corrupt, NotFound
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -136,7 +136,7 @@ class HistoryLaws(EngineSubject):
         for tip, limit, bodies in product(known[::3], (0, 1, 3, 99), (False, True)):
             steps = engine.steps(SPACE, tip.digest, limit=limit, bodies=bodies)
             found = engine.events(SPACE, tip.digest, limit=limit, bodies=bodies)
-            assert list(found) == [CommitEvents.of(step) for step in steps]
+            assert list(found) == [step.as_events() for step in steps]
 
     def test_any_distance_back_is_found_at_any_length(self, engine: Engine) -> None:
         """Skipping gives what one step at a time would give, for every length up to 70."""
