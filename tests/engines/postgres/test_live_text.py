@@ -182,6 +182,7 @@ def test_without_the_channel_the_words_of_another_machine_come_at_the_end(
         other.go_on()
         other.hear("told\n")
         follower = Follower(thread)
+        follower.until(lambda: bool(follower.kinds))  # it has joined the run
         other.finish()
         shown = follower.shown()
 
