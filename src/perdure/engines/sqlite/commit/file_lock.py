@@ -1,7 +1,7 @@
 """The lock between processes: writers of different processes queue instead of spinning.
 
-SQLite's own lock makes a waiting process sleep and guess.  Here, after a few short naps, it waits in the kernel on a
-lock file beside the store, until the holder lets go or the deadline passes.  The kernel knows which process holds the
+SQLite's own lock makes a waiting process sleep and guess.  Here it waits in the kernel on a lock file beside the store,
+until the holder lets go or the deadline passes.  The kernel knows which process holds the
 lock, so a killed holder leaves nothing to clean up.
 
 The file has the holder's pid, and is empty of one while everything is settled.  So a process that finds a pid there,
@@ -21,7 +21,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Collection
 from pathlib import Path
 from struct import unpack_from
@@ -40,9 +39,6 @@ SPACES_MAX, SPACE_MAX, _SPACE_BYTES = 15, 0xFFFF_FFFF, 4  # how many spaces foll
 _UNKNOWN = bytes(SPACES_MAX * _SPACE_BYTES)
 _SPACES_END = _COUNTED_BYTES + len(_UNKNOWN)
 _BYTES = _SPACES_END + _COUNTED_BYTES - _PID_BYTES  # with the count again
-# A process that goes on writing has warm caches and reads nothing again, while to wake the next one at every
-# write costs as much as the write.  So a process that arrives in between naps first, and then queues in the kernel.
-_NAPS_SECONDS = (0.0005, 0.001, 0.002, 0.004)
 _IDLE_SECONDS = 2.0  # after which an unused thread ends
 
 
@@ -152,10 +148,6 @@ class FileLock:
             os.close(self._waiter.file)
 
     def _wait(self, seconds: float) -> None:
-        for nap in _NAPS_SECONDS if seconds > 1 else ():
-            time.sleep(nap)
-            if _taken(self._file):
-                return
         if seconds <= 0 or not self._waiter.won(seconds):
             holder = self._holder()
             raise Unavailable(
