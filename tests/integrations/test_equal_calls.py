@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -202,3 +203,22 @@ def test_a_blocking_call_does_not_wait_for_an_awaited_one() -> None:
 
     asyncio.run(main())
     assert order == ["entered"]
+
+
+def test_a_blocking_call_waits_for_no_turn_behind_an_awaited_one() -> None:
+    """The turn of a blocking call ends after the awaited one before it, whose event loop the next one may be blocking."""
+    calls, ended = EqualCalls(), threading.Event()
+
+    async def one_after_another() -> None:
+        async with calls.aturn("k"):
+            for _ in range(2):
+                contextvars.Context().run(blocked)  # as by a caller that is not inside the awaited call
+        ended.set()
+
+    def blocked() -> None:
+        with calls.turn("k"):
+            pass
+
+    threading.Thread(target=asyncio.run, args=(one_after_another(),), daemon=True).start()
+
+    assert ended.wait(SECONDS_MAX)

@@ -86,7 +86,10 @@ class EqualCalls:
         if self.is_inside(key):
             return False
         with self._lock:
-            own.before, self._last[key] = self._last.get(key), own
+            before = own.before = self._last.get(key)
+            # A turn ends after all before it, so a call behind an awaited one is awaited too.
+            own.is_awaited = own.is_awaited or (before is not None and before.is_awaited)
+            self._last[key] = own
             return True
 
     def _leave(self, key: str, own: _Turn) -> None:
