@@ -328,8 +328,9 @@ def _repeats(
     round_context: RoundContext, tool: Tool, record: CallRecord, here: Verdict, in_root: Verdict | None
 ) -> Clearance:
     """Refuse a call that would repeat another, or ask: one approval covers the starts of both threads."""
-    found = here if isinstance(here, Repeats) else in_root
-    assert isinstance(found, Repeats), "a repeat was found"
+    repeats = [each for each in (here, in_root) if isinstance(each, Repeats)]
+    # The person is shown what is least known: a call of this run that is certainly done comes last.
+    found = next((each for each in repeats if each.case != "again"), repeats[0])
     gates = {"seen": here.gate, "root_seen": in_root.gate if in_root is not None else None}
     by = _settled_by(round_context.space, found.earlier) if found is here else None
     words = tickets.question_of(found, by)
