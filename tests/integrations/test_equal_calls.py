@@ -15,7 +15,7 @@ import pytest
 import perdure
 from perdure import aio
 from perdure.integrations.door import Workers
-from perdure.integrations.equal_calls import EqualCalls
+from perdure.integrations.equal_calls import EqualCallQueue
 from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
 
 Made = list[str]
@@ -168,14 +168,14 @@ def test_a_call_that_is_cancelled_while_it_waits_lets_nothing_overtake() -> None
     """The third call still waits for the first."""
     order: list[str] = []
 
-    async def take(calls: EqualCalls, name: str, seconds: float) -> None:
+    async def take(calls: EqualCallQueue, name: str, seconds: float) -> None:
         async with calls.aturn("key"):
             order.append(f"{name} begins")
             await asyncio.sleep(seconds)
             order.append(f"{name} ends")
 
     async def main() -> None:
-        calls = EqualCalls()
+        calls = EqualCallQueue()
         first, second, third = (
             asyncio.create_task(take(calls, each, 0.05)) for each in ("one", "two", "three")
         )
@@ -189,7 +189,7 @@ def test_a_call_that_is_cancelled_while_it_waits_lets_nothing_overtake() -> None
 
 def test_a_blocking_call_does_not_wait_for_an_awaited_one() -> None:
     """It may block the event loop of the awaited call, which could then never end."""
-    calls, order = EqualCalls(), list[str]()
+    calls, order = EqualCallQueue(), list[str]()
 
     def enter() -> None:
         with calls.turn("key"):
@@ -207,7 +207,7 @@ def test_a_blocking_call_does_not_wait_for_an_awaited_one() -> None:
 
 def test_a_blocking_call_waits_for_no_turn_behind_an_awaited_one() -> None:
     """The turn of a blocking call ends after the awaited one before it, whose event loop the next one may be blocking."""
-    calls, ended = EqualCalls(), threading.Event()
+    calls, ended = EqualCallQueue(), threading.Event()
 
     async def one_after_another() -> None:
         async with calls.aturn("k"):

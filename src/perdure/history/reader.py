@@ -299,7 +299,7 @@ def turns(
 
 
 def _with_later_ends(found: list[Turn]) -> list[Turn]:
-    """Return turns of which each part of a run that went on later has the end that the run came to."""
+    """Return the turns; every part of a run that was resumed has the outcome of the whole run."""
     ends = {turn.run: turn for turn in found if turn.kind == "resumed"}
     return [
         msgspec.structs.replace(turn, status=end.status, why=end.why)

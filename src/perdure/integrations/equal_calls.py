@@ -19,7 +19,7 @@ from threading import Lock
 
 from perdure.model.fork_safety import renew_in_child
 
-__all__ = ["EqualCalls"]
+__all__ = ["EqualCallQueue"]
 
 _inside: ContextVar[frozenset[str]] = ContextVar("perdure_equal_calls", default=frozenset())
 
@@ -33,16 +33,16 @@ class _Turn(Future[None]):
         self.before: _Turn | None = None
 
 
-class EqualCalls:
+class EqualCallQueue:
     """The calls under way, by a key that equal calls share."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with no call under way."""
         self.after_fork_in_child()
         renew_in_child(self)
 
     def after_fork_in_child(self) -> None:
-        """Begin with none: what is under way runs in the parent alone."""
+        """Start with no call under way: the parent alone makes those that it had begun."""
         self._last: dict[str, _Turn] = {}
         self._lock = Lock()
 
@@ -63,7 +63,7 @@ class EqualCalls:
 
     @asynccontextmanager
     async def aturn(self, key: str | None) -> AsyncGenerator[None]:
-        """Await `turn`."""
+        """As `turn`, for an awaited call: it waits for blocking and awaited calls alike."""
         own = _Turn(is_awaited=True)
         if key is None or not self._enter(key, own):
             yield

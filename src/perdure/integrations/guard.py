@@ -32,7 +32,7 @@ import msgspec
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, PerdureError
 from perdure.integrations import foreign_ids
-from perdure.integrations.equal_calls import EqualCalls
+from perdure.integrations.equal_calls import EqualCallQueue
 from perdure.ledger.json_schema import with_defaults
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
@@ -110,7 +110,7 @@ class CallGuard:
             for name, each in given.items()
         }
         self._repeat_guard: RepeatGuard = repeat_guard
-        self._equal_calls = EqualCalls()
+        self._equal_calls = EqualCallQueue()
 
     def reach(self, call: GuardedCall) -> Reach:
         """Return how far a call reaches: as declared here, as an MCP server says, else an external write."""

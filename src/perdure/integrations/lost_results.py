@@ -2,7 +2,7 @@
 
 The ledger has a result before the framework stores it in the conversation.  If the process ends in between, or the run
 fails, the conversation goes on without the call, and the model asks for it again under a new id.  The ledger has the first
-call as done, and told.  So before an equal call is made, `note_lost_results` looks for such calls, and records that their
+call as done, and told.  So before an equal call is made, `mark_lost_results` looks for such calls, and records that their
 results are in no conversation: the repeat guard then stops the equal call, as it does for one on another branch.
 
 A result is lost if the conversation has gone on without it: messages were added after it, or the process that made the
@@ -24,12 +24,12 @@ from perdure.model.event import MessageAppended, ToolCallCompleted
 from perdure.model.message import decode_message
 from perdure.store.thread import Thread
 
-__all__ = ["note_lost_results"]
+__all__ = ["mark_lost_results"]
 
 _LEDGER_ID = re.compile(r"(.+)~[0-9a-f]{16}(?:~\d+)?\Z", re.DOTALL)
 
 
-def note_lost_results(
+def mark_lost_results(
     thread: Thread, fingerprint: str, *, applies: Callable[[], bool] | None = None, needs_end: bool = False
 ) -> None:
     """Record that the results of earlier equal calls are in no conversation, if the framework never stored them.
@@ -44,7 +44,7 @@ def note_lost_results(
             continue
         if not _is_lost(thread, space, record, needs_end=needs_end) or (applies and not applies()):
             return
-        settlement.lose_result(space, record.id)
+        settlement.mark_result_lost(space, record.id)
 
 
 def _is_lost(thread: Thread, space: Space, record: CallRecord, *, needs_end: bool) -> bool:

@@ -24,7 +24,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import Reach, check_decider
 from perdure.projections.calls import Transition
 
-__all__ = ["Late", "answered", "imported", "late", "lose_result", "resolve"]
+__all__ = ["Late", "answered", "imported", "late", "mark_result_lost", "resolve"]
 
 _UNDECLARED = Reach()
 _ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
@@ -123,7 +123,7 @@ def resolve(
             return moved
 
 
-def lose_result(space: Space, call: str) -> None:
+def mark_result_lost(space: Space, call: str) -> None:
     """Record that the result of a call that was done is in no conversation, so that an equal call would repeat it."""
     attempts = Attempts(f"call '{call}'", f"the loss of the result of call '{call}' was not recorded")
     while True:

@@ -50,14 +50,14 @@ __all__ = [
     "elsewhere",
     "every",
     "find",
-    "is_outdated",
+    "is_approval_outdated",
     "keep_decision",
     "of_children",
     "open_on",
     "opened",
     "question",
-    "question_of",
-    "question_of_key",
+    "describe_repeat",
+    "describe_key_conflict",
     "read",
     "repetition",
     "still_bound",
@@ -282,7 +282,7 @@ def still_bound(record: CallRecord, fingerprint: str) -> bool:
     return record.approved_fingerprint in ("", fingerprint)
 
 
-def question_of(found: Repeats, by: str | None) -> str:
+def describe_repeat(found: Repeats, by: str | None) -> str:
     """Return the question about a repeat as it is asked; `by` is the person who settled the earlier call, if known."""
     earlier = found.earlier
     match found.case:
@@ -307,7 +307,7 @@ def question_of(found: Repeats, by: str | None) -> str:
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
 
 
-def question_of_key(call: str, earlier: CallRecord | None) -> str:
+def describe_key_conflict(call: str, earlier: CallRecord | None) -> str:
     """Return the question about a call whose key another call has, as it is asked; None: its thread was removed."""
     state = earlier.state if earlier else "gone with its thread"
     if earlier is not None and done(earlier):
@@ -321,7 +321,7 @@ def as_of_now(space: Space, ticket: Ticket) -> Ticket:
     if shown.get("case") not in _UNSETTLED:
         return ticket
     earlier = earlier_call(space, ticket)
-    what = None if earlier is None else _settled_since(earlier)
+    what = None if earlier is None else _state_in_words(earlier)
     if earlier is None or what is None:
         return ticket
     subject = "a call with the same key" if shown["case"] == "key" else f"the same call to {earlier.tool}"
@@ -340,7 +340,7 @@ def earlier_call(space: Space, ticket: Ticket) -> CallRecord | None:
     return None if found is None else found.record
 
 
-def is_outdated(space: Space, ticket: Ticket) -> bool:
+def is_approval_outdated(space: Space, ticket: Ticket) -> bool:
     """True if the earlier call was found to be done after a person approved a repeat: the person did not know it."""
     if ticket.decision is None or _shown(ticket).get("case") not in _UNSETTLED:
         return False
@@ -356,8 +356,8 @@ def _shown(ticket: Ticket) -> dict[str, object]:
     return cast("dict[str, object]", shown) if isinstance(shown, dict) else {}
 
 
-def _settled_since(earlier: CallRecord) -> str | None:
-    """Return what became of a call that was unsettled when it was asked about; None: the question is still right."""
+def _state_in_words(earlier: CallRecord) -> str | None:
+    """Return what the ledger knows now of the earlier call; None: the message of the ticket still holds."""
     if earlier.state == "succeeded" or earlier.evidence is not None:
         return "was done, as was found out since"
     if earlier.state == "resolved":

@@ -67,7 +67,7 @@ def question(thread: Thread) -> tuple[str, str]:
 
 
 def test_a_payment_that_the_model_requests_again_waits_for_a_person(store: Store) -> None:
-    """Nobody asked for a second payment: the run asked for other words."""
+    """The run asked for another answer, and the user asked for no second payment."""
     thread = store.thread("t", agent=clerk(*AGAIN))
 
     result = thread.run("Pay three.")

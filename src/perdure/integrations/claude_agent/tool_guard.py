@@ -40,7 +40,7 @@ from perdure.errors import PerdureError
 from perdure.integrations import records
 from perdure.integrations.claude_agent.sessions import Sessions, key_of
 from perdure.integrations.guard import BegunCall, CallGuard, GuardedCall, GuardOutcome
-from perdure.integrations.lost_results import note_lost_results
+from perdure.integrations.lost_results import mark_lost_results
 from perdure.model.effect import Effect, Reach
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.thread import Thread
@@ -169,7 +169,7 @@ class ToolGuard:
         thread, fingerprint = self._thread(asked), self._guard.fingerprint(call)
         if fingerprint and self._named is None:
             # The lines of a turn are stored when it ends, and a session without lines cannot be resumed.
-            note_lost_results(
+            mark_lost_results(
                 thread, fingerprint, applies=lambda: bool(thread.transcript(limit=1)), needs_end=True
             )
         begun = self._guard.begin(thread, call)

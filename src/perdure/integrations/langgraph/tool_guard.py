@@ -100,7 +100,7 @@ class ToolGuard:
         if _is_refused(request):
             return handler(request)
         if _is_asked_twice(request):
-            return _twin(call)
+            return _refuse_duplicate(call)
         self._check_durable(request, call)
 
         def run() -> _Answer:
@@ -126,7 +126,7 @@ class ToolGuard:
         if _is_refused(request):
             return await handler(request)
         if _is_asked_twice(request):
-            return _twin(call)
+            return _refuse_duplicate(call)
         self._check_durable(request, call)
 
         async def run() -> _Answer:
@@ -270,7 +270,7 @@ def _asked_by(request: ToolCallRequest) -> str:
 
     Empty if there is neither: a graph without checkpoints gives a task another id in each run.
     """
-    found = _asking(request)
+    found = _requesting_message(request)
     if found is not None:
         return str(getattr(found[1], "id", None) or f"#{found[0]}")
     given = _configurable(request)
@@ -278,7 +278,7 @@ def _asked_by(request: ToolCallRequest) -> str:
     return f"task:{given.get('__pregel_task_id')}" if has_saver else ""
 
 
-def _asking(request: ToolCallRequest) -> tuple[int, Any] | None:
+def _requesting_message(request: ToolCallRequest) -> tuple[int, Any] | None:
     """Return the newest message that asks for the call, with its place, whichever list of the state it is in."""
     state, id = cast("Any", request).state, request.tool_call.get("id")
     fields = cast(
@@ -296,7 +296,7 @@ def _asking(request: ToolCallRequest) -> tuple[int, Any] | None:
 def _is_asked_twice(request: ToolCallRequest) -> bool:
     """True if one message has two such calls under one id: what becomes of one would be taken for both."""
     call = request.tool_call
-    found = _asking(request)
+    found = _requesting_message(request)
     asked = (
         []
         if found is None
@@ -305,7 +305,7 @@ def _is_asked_twice(request: ToolCallRequest) -> bool:
     return asked.count((call.get("id"), call["name"], call["args"])) > 1
 
 
-def _twin(call: GuardedCall) -> ToolMessage:
+def _refuse_duplicate(call: GuardedCall) -> ToolMessage:
     text = (
         f"Error: this message asks twice for the same call to {call.tool} under one id. Neither was made. "
         "Ask for each under an id of its own."

@@ -39,7 +39,7 @@ from perdure.errors import NotDone
 from perdure.integrations import records
 from perdure.integrations.door import Workers
 from perdure.integrations.guard import CallGuard, GuardedCall
-from perdure.integrations.lost_results import note_lost_results
+from perdure.integrations.lost_results import mark_lost_results
 from perdure.integrations.openai_agents.session import Session, thread_of
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
@@ -112,7 +112,7 @@ class ToolGuard:
 
         thread = aio.Thread(self._workers.workers, self._thread)
         call = self._call(tool, context, arguments)
-        await self._note_lost_results(context, call)
+        await self._mark_lost_results(context, call)
         try:
             outcome = await self._guard.acall(thread, call, run, store=_stored)
         except NotDone as error:
@@ -129,7 +129,7 @@ class ToolGuard:
             return outcome.stored.get(_OUTPUT)
         return outcome.text
 
-    async def _note_lost_results(self, context: ToolContext[Any], call: GuardedCall) -> None:
+    async def _mark_lost_results(self, context: ToolContext[Any], call: GuardedCall) -> None:
         """Note equal calls whose results the session never got."""
         fingerprint, session = self._guard.fingerprint(call), self._session
         if session is None or not fingerprint:
@@ -141,7 +141,7 @@ class ToolGuard:
             return asked is not None and asked in cast("list[Any]", context.turn_input)
 
         await self._workers.acall(
-            partial(note_lost_results, self._thread, fingerprint, applies=is_of_session)
+            partial(mark_lost_results, self._thread, fingerprint, applies=is_of_session)
         )
 
     def _call(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> GuardedCall:

@@ -288,7 +288,7 @@ def clearance(
     if not within(record.effect, effect_max):
         return Deny(f"on this timeline no call beyond {effect_max} is made")
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
-    ticket = None if found is None or tickets.is_outdated(space, found.ticket) else found.ticket
+    ticket = None if found is None or tickets.is_approval_outdated(space, found.ticket) else found.ticket
     seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
@@ -333,7 +333,7 @@ def _repeats(
     found = next((each for each in repeats if each.case != "again"), repeats[0])
     gates = {"seen": here.gate, "root_seen": in_root.gate if in_root is not None else None}
     by = _settled_by(round_context.space, found.earlier) if found is here else None
-    words = tickets.question_of(found, by)
+    words = tickets.describe_repeat(found, by)
     if tool.repeat_guard == "deny":
         return Deny(words)
     ticket = tickets.repetition(
@@ -363,7 +363,7 @@ def _key_question(round_context: RoundContext, tool: Tool, record: CallRecord, w
         action="repeat",
         parameters=canonical.encode(shown).decode(),
         arguments_schema=tool.arguments_schema,
-        message=tickets.question_of_key(waits.owner.call, waits.record),
+        message=tickets.describe_key_conflict(waits.owner.call, waits.record),
     )
 
 
