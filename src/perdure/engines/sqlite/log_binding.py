@@ -40,21 +40,32 @@ class LogBinding:
         self._path = path
         self._is_on = is_on
         self._version: int | None = None  # the data version at which the file had everything; None: not known
+        self._is_moved = False  # at that version the file had all that the database has, its mark too
+        self._has_bound = False  # the transaction that looked last has bound the log
         self.is_due = is_on  # the next transaction may bind the log
 
-    def expect(self, version: int) -> None:
-        """Let the next transaction bind the log: the file has everything, as long as the data version is this one."""
-        self.is_due, self._version = self._is_on, version
+    def note_moved(self, version: int) -> None:
+        """Let the next transaction bind the log: this process has moved all of it, at this data version."""
+        self.is_due, self._version, self._is_moved = self._is_on, version, True
+
+    def note_committed(self, version: int, *, is_log_new: bool) -> None:
+        """After a commit that left this data version: let the next transaction bind a new log that has no mark yet."""
+        is_due = is_log_new and not (self.is_due and self._has_bound)
+        self.is_due, self._version, self._is_moved = self._is_on and is_due, version, False
 
     def bind(self, db: Database, version: int) -> None:
         """Bind the log in the open transaction, which begins at this data version, if the file certainly has everything."""
-        if version != self._version and _has_frames(Path(self._path)):
+        self._has_bound = False
+        is_current = version == self._version
+        if not is_current and _has_frames(Path(self._path)):
             return
-        in_file = _mark_in_file(self._path)
-        if in_file is None or in_file != _mark_of(db):
+        mark = _mark_of(db)
+        # Another process may have restarted the log and bound it: then the file does not have the mark.
+        if not (is_current and self._is_moved) and _mark_in_file(self._path) != mark:
             return
         set_mark(db)
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('log_base', ?)", (in_file,))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('log_base', ?)", (mark,))
+        self._has_bound = True
 
 
 def check_log(path: Path) -> None:

@@ -576,10 +576,8 @@ class WriteGroup:
 
     def _note_log(self) -> None:
         """After COMMIT: the log is bound if that was due; a log that was restarted is bound by the next transaction."""
-        self._log.is_due = False
-        if self._is_log_new:
-            self._is_log_new = False
-            self._log.expect(self._data_version())
+        self._log.note_committed(self._data_version(), is_log_new=self._is_log_new)
+        self._is_log_new = False
 
     def _roll_back(self) -> None:
         try:
@@ -682,13 +680,13 @@ class WriteGroup:
             finally:
                 self._db.set_busy_timeout(BUSY_MS)
             self._wal_pages, self._checkpoint_at, self._erases = 0, _CHECKPOINT_EVERY_PAGES, False
-            self._log.expect(self._data_version())
+            self._log.note_moved(self._data_version())
             return
         pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         # A reader can hold pages back; then the log grows, and trying at every commit would not help.
         self._checkpoint_at = _CHECKPOINT_EVERY_PAGES + (0 if moved >= pages else pages)
         if moved >= pages:
-            self._log.expect(self._data_version())
+            self._log.note_moved(self._data_version())
 
     def _on_wal(self, _connection: Database, _name: str, pages: int) -> int:
         self._is_log_new = pages < self._wal_pages  # all of the one before was moved to the file
