@@ -160,6 +160,7 @@ Sampled: the given calls are the first ones and the last.
 _FIRST = 3  # the first of many calls, listed in the shortest form
 _KEY_MAX = 40  # characters of the name of an argument
 _CACHED = 2_048
+_GROUPED = 16  # lists of calls; one may have hundreds
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 _arguments = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -233,19 +234,35 @@ def _times(tool: str, count: int, args: str, outcome: str, effect: str) -> str:
 
 def _together(args: Sequence[str], form: Form, most: int) -> str:
     """List the arguments of several calls: the shared ones once, then the others of each."""
-    parsed = [_parsed(each) for each in args]
-    named = [each for each in parsed if each is not None]
-    if len(named) < len(parsed):
+    grouped = _grouped(tuple(args))
+    if grouped is None:
         return f", with {_listed([quoted(flat(each), most) for each in args], form)}"
-    shared, keys = _shared(named)
+    shared, keys, rest = grouped
     if not keys:
-        return f", with {_pairs(shared, most)}" + (" each" if len(named) > 1 else "") if shared else ""
+        return f", with {_pairs(shared, most)}" + (" each" if len(args) > 1 else "") if shared else ""
     each = f", with {_pairs(shared, most)} each and " if shared else ", with "
     if len(keys) == 1:
         (key,) = keys
-        return f"{each}{_key(key)}={_listed([_value(one[key], most) for one in named], form)}"
-    rest = [{key: value for key, value in one.items() if key not in shared} for one in named]
+        return f"{each}{_key(key)}={_listed([_value(one[key], most) for one in rest], form)}"
     return f"{each}{_listed([f'({_pairs(one, most)})' for one in rest], form)}"
+
+
+# A note is written in several forms until one fits, so the arguments of the same calls are needed again and again.
+@lru_cache(maxsize=_GROUPED)
+def _grouped(
+    args: tuple[str, ...],
+) -> tuple[Mapping[str, str], Sequence[str], Sequence[Mapping[str, str]]] | None:
+    """Return the arguments that several calls share, the names of the others, and the others of each call.
+
+    None if the arguments of one were cut, or are no object.
+    """
+    named: list[Mapping[str, str]] = []
+    for each in map(_parsed, args):
+        if each is None:
+            return None
+        named.append(each)
+    shared, keys = _shared(named)
+    return shared, keys, [{key: value for key, value in one.items() if key not in shared} for one in named]
 
 
 def _shared(named: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
@@ -260,7 +277,6 @@ def _shared(named: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[st
     return shared, every if is_same or not every else [*every, ""]
 
 
-# A note is written in several forms until one fits, so the arguments of a call are needed again and again.
 @lru_cache(maxsize=_CACHED)
 def _parsed(args: str) -> Mapping[str, str] | None:
     """Return the arguments by name, each as JSON text; None if they were cut, or are no object."""

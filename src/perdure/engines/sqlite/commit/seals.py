@@ -56,10 +56,11 @@ _LINK_BYTES = 8
 _encode = msgspec.msgpack.Encoder().encode
 _META_MASK = (1 << 61) - 1  # SQLite can store the sum of two such numbers
 _HEAD_ROWS = "SELECT h.timeline, CAST(h.move AS BLOB), l.digest FROM heads h LEFT JOIN log l ON l.id=h.commit_row WHERE h.space=?"
-# What `sealed_cell` hashes, joined here because a space may have many cells; a name or a digest of another type is damage.
+# What `sealed_cell` hashes, joined here because a space may have many cells; the name of an emptied one; NULL for damage,
+# a name or a digest of another type.
 _PARTS = (
-    "SELECT iif(typeof(name)='text' AND typeof(digest)='blob', CAST('cell' || x'00' || name || x'00' || digest AS BLOB), NULL), "
-    "value IS NULL FROM cells WHERE space=?"
+    "SELECT iif(typeof(name)='text' AND typeof(digest)='blob', "
+    "iif(value IS NULL, name, CAST('cell' || x'00' || name || x'00' || digest AS BLOB)), NULL) FROM cells WHERE space=?"
 )
 _TYPED = {
     "cells": "typeof(revision)='integer' AND typeof(position)='integer' AND typeof(listed)='integer' "
@@ -67,7 +68,7 @@ _TYPED = {
     "heads": "typeof(move)='text'",
     "entries": "typeof(body)='text'",
 }
-_EMPTY = "SELECT name, digest, revision, position, listed FROM cells WHERE space=? AND value IS NULL"
+_EMPTY = "SELECT name, digest, revision, position, listed FROM cells WHERE space=? AND value IS NULL AND name BETWEEN ? AND ?"
 _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cells WHERE space=?"
 
 
@@ -354,16 +355,18 @@ def _stored_cells(db: Database, space: int, name: str) -> int:
 
     A listing of cells skips empty ones, so a cell that an edit emptied would be missed there.
     """
-    parts: list[bytes] = []
-    has_empty = 0
-    # A list of so many rows would start Python's collector again and again; a row that is dropped at once does not.
-    for part, is_empty in db.execute(_PARTS, (space,)):
-        parts.append(part)
-        has_empty |= is_empty
-    if has_empty:
-        for cell, digest, revision, position, listed in db.execute(_EMPTY, (space,)).fetchall():
+    # Each row is dropped at once: a list of so many would start Python's collector again and again.
+    stored = [part for (part,) in db.execute(_PARTS, (space,))]
+    parts = [part for part in stored if type(part) is bytes]
+    total = shared_rules.sealed_parts(parts)
+    if len(parts) < len(stored):
+        names = sorted([part for part in stored if type(part) is not bytes])
+        for cell, digest, revision, position, listed in db.execute(
+            _EMPTY, (space, names[0], names[-1])
+        ).fetchall():
             shared_rules.check_cell(Cell(name, cell, revision, None, position), digest, listed=listed)
-    return shared_rules.sealed_parts(parts)
+            total += shared_rules.sealed_cell(cell, digest)
+    return total
 
 
 def _cell_digests(db: Database, space: int, name: str) -> Iterator[tuple[str, bytes]]:
