@@ -32,7 +32,7 @@ async function withPage(open, work, options) {
 
 export const scenarios = {
   async find({ open }) {
-    await withPage(open, async ({ page, picture }) => {
+    await withPage(open, async ({ page, go, picture }) => {
       await page.keyboard.press('/');
       await page.keyboard.type('museum tiles');
       await page.getByRole('region', { name: 'Messages' }).locator('mark', { hasText: 'museum' }).first().waitFor();
@@ -51,6 +51,26 @@ export const scenarios = {
       await page.getByRole('searchbox', { name: 'Find in main' }).fill('3');
       await found.getByRole('link', { name: 'Go to turn 3' }).click();
       await page.getByRole('heading', { name: 'Turn 3' }).waitFor();
+      await page.keyboard.press('/');
+      await page.keyboard.type('4');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
+      assert.equal(await page.getByRole('searchbox', { name: 'Find in main' }).inputValue(), '');
+      // Words of an input lead to its whole turn, not to the moment before anything was done.
+      await page.keyboard.press('/');
+      await page.keyboard.type('12000 euros');
+      await found.getByRole('link', { name: /turn 3 · user/ }).click();
+      const about = page.getByRole('region', { name: 'About turn 3' });
+      await about.getByText('/trip.json').first().waitFor();
+      const moment = await page.evaluate(async () => {
+        const answer = await fetch(`${window.root}v1/search?q=12000+euros&thread=trip-42`);
+        return (await answer.json()).found.find((each) => each.message.role === 'user').message.commit;
+      });
+      await go(`/threads/trip-42?at=${moment}`);
+      await about.getByText('This is a moment in the middle of turn 3.').waitFor();
+      await about.getByText('Up to this moment turn 3 changed no path of the state.').waitFor();
+      await about.getByRole('button', { name: 'Show the whole turn' }).click();
+      await about.getByText('/trip.json').first().waitFor();
     });
   },
 
@@ -373,6 +393,7 @@ export const scenarios = {
       const dialog = page.getByRole('dialog', { name: 'Fork before turn 3' });
       assert.equal(await dialog.getByRole('textbox', { name: 'Input' }).inputValue(), 'Plan a trip to Lisbon for 12000 euros.');
       await dialog.getByText('these external writes were made').waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement?.getAttribute('name')), 'where', 'the first field has the focus');
       await dialog.getByRole('radio', { name: 'after this turn' }).check();
       await page.getByRole('dialog', { name: 'Fork after turn 3' }).getByRole('radio', { name: 'before this turn' }).check();
       await picture('fork');
@@ -380,6 +401,7 @@ export const scenarios = {
       await page.waitForURL(/timeline=fork-3/);
       await row(page, 2).waitFor();
       assert.equal(await row(page, 3).count(), 0, 'a fork runs nothing');
+      await page.waitForFunction(() => document.activeElement?.id === 'composer');
       const field = page.getByRole('textbox', { name: 'Input', exact: true });
       assert.equal(await field.inputValue(), 'Plan a trip to Lisbon for 12000 euros.');
       await field.fill('Plan a trip to Lisbon for 1250 euros.');

@@ -792,3 +792,16 @@ def test_a_promotion_says_how_it_is_taken_back(shell: Shell) -> None:
     shell.ok(*back.split())
 
     assert shell.ok("threads", "show", "shopping", "--json").json["commit"] == before
+
+
+def test_an_undo_says_what_stays_done_outside(empty: Shell) -> None:
+    """A payment is not taken back with the turn that made it; a turn without one says nothing."""
+    talk(empty.store)
+
+    undone = empty.ok("threads", "undo", "books")
+    paid = empty.ok("threads", "undo", "books")
+    again = empty.ok("threads", "redo", "books", "--json").json
+
+    assert "stays done" not in undone.out
+    assert "What was done outside stays done: pay." in paid.out
+    assert "still_done" not in again

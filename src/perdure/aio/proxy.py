@@ -258,9 +258,9 @@ def as_it_is(tool_threads: ThreadPoolExecutor, found: _R) -> _R:
 class EventIterator(AsyncIterator[_R]):
     """Events as they happen; `begin` raises what keeps the first of them from coming."""
 
-    def __init__(self, items: AsyncGenerator[_R | None]) -> None:
-        """Yield `items`; a None among them only says that it has begun."""
-        self._items = items
+    def __init__(self, items: AsyncGenerator[_R | None], *, is_endless: bool = False) -> None:
+        """Yield `items`; a None among them only says that it has begun.  `is_endless`: they do not end with a run."""
+        self._items, self.is_endless = items, is_endless
         self._first: list[_R] = []
         self._has_begun = False
 
@@ -292,6 +292,6 @@ def begins_first(method: Callable[_P, AsyncGenerator[_R | None]]) -> Callable[_P
 
     @wraps(method)
     def begun(*args: _P.args, **options: _P.kwargs) -> EventIterator[_R]:
-        return EventIterator(method(*args, **options))
+        return EventIterator(method(*args, **options), is_endless=options.get("wait") is True)
 
     return begun

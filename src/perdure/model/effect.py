@@ -43,6 +43,11 @@ class Reach(msgspec.Struct, frozen=True):
         return _RANK[self.effect] >= _LOCAL
 
     @property
+    def is_external(self) -> bool:
+        """True if it can change anything outside of the thread's own state and machine."""
+        return _RANK[self.effect] >= _EXTERNAL
+
+    @property
     def repeatable(self) -> bool:
         """True if an interrupted call may simply run again."""
         return self.idempotent or not self.writes
@@ -50,7 +55,7 @@ class Reach(msgspec.Struct, frozen=True):
     @property
     def guarded(self) -> bool:
         """True if the repeat guard checks it: an external write that is not idempotent."""
-        return _RANK[self.effect] >= _EXTERNAL and not self.idempotent
+        return self.is_external and not self.idempotent
 
 
 def higher(one: Reach, other: Reach) -> Reach:

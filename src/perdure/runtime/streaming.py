@@ -203,6 +203,7 @@ class Follower:
 
 _MOVES_MAX = 1_000  # that are read to find out where a cursor was
 _LEFT_MAX = 16
+_CALLS_MAX = 64  # that a run of another process may have under way to be told of each
 _IDLE_SECONDS = 30.0
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
 
@@ -329,6 +330,9 @@ class Following:
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
         self._lease: Lease | None = None  # as it was when the thread was last read
+        self._begun: set[str] = (
+            set()
+        )  # calls of runs of other processes whose beginning was read from the store
         self._woken = threading.Event()  # a run has begun in this process
         self._wake = wake or self._woken.set
         self.seen = -1  # the standing of the thread when it was last read
@@ -358,11 +362,32 @@ class Following:
         if news:
             self.seen, self._lease = news[space.name], leases.current(space, timeline)
             found = list(self._follower.read())
+            if self._lease is not None:
+                found += self._begun_calls(self._lease.run)
             if found:
                 return found
         if self._wait or self._is_live():
             return []
         return list(self._follower.read()) or None  # the run may have ended just now
+
+    def _was_told(self, item: Live) -> bool:
+        """True if an item says that a call has begun, and that was told before."""
+        if not isinstance(item, CallProgress) or item.state != "started":
+            return False
+        was_told = item.call in self._begun
+        self._begun.add(item.call)
+        return was_told
+
+    def _begun_calls(self, run: str) -> list[Happening]:
+        """Return the calls that have begun in a run of another process, each once.
+
+        That process tells what its run does only once it is asked, and a tool may take long before there is more to tell.
+        """
+        last = [each.record for each in calls.last(self._env.space, _CALLS_MAX)]
+        begun = [each for each in last if each.run == run and each.state == "started"]
+        new = [each for each in begun if each.id not in self._begun]
+        self._begun = {each.id for each in last} & self._begun | {each.id for each in new}
+        return [CallProgress(each.id, each.tool, each.state, cursor=self._follower.cursor) for each in new]
 
     def words(self) -> list[Happening]:
         """Return what the run said before its next commit; the store is not read, so that an event loop can call this."""
@@ -400,11 +425,13 @@ class Following:
 
     def _watched(self, watcher: Watcher, timeout: float) -> list[Happening]:
         found: list[Happening] = []
-        run = None if self._feed is None else self._feed.run
+        run, is_mirror = (None, False) if self._feed is None else (self._feed.run, self._feed.is_mirror)
         for item in watcher.take(timeout):
             if isinstance(item, CommitNotice):
                 found += self._follower.read(item.commit)
-            else:
+                if is_mirror and run is not None:
+                    found += self._begun_calls(run)
+            elif not self._was_told(item):
                 found.append(_placed(item, self._follower.cursor, run))
         if watcher.over:
             self.leave()

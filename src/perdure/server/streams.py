@@ -6,16 +6,20 @@ comes back gets one `text.so_far` and then deltas.  Leaving a stream never stops
 
 An idle stream sends a comment now and then, so that proxies keep it and a client that is gone is noticed.  A client that
 does not read is cut off after a while; it can come back.
+
+uvicorn waits for responses to end when it is to exit, and tells the application nothing.  A stream that would never end
+looks itself whether the server is to exit, also in another program's application.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,6 +57,7 @@ CONNECTION = (
 )
 
 _CLOSE_SECONDS = 1.0
+_EXIT_SECONDS = 0.5  # after which open streams look again whether the server is to exit
 _IDLE = b": idle\n\n"
 _FRAMES_MAX = 1_000  # that wait for one reader of the inbox
 _NEWS_SECONDS = 10.0
@@ -109,8 +114,8 @@ async def watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[No
     raise AssertionError("a stream of a run ends with its result, or raises")
 
 
-class EventStream:
-    """An ASGI response that sends frames as they come, until they end, the client leaves, or the server drains."""
+class EventStream(Response):
+    """A response that sends frames as they come, until they end, the client leaves, or the server drains."""
 
     def __init__(
         self,
@@ -120,6 +125,7 @@ class EventStream:
         is_allowed: Callable[[], Awaitable[bool]] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
         begin: Callable[[], Awaitable[None]] | None = None,
+        ends_by_itself: bool = False,
         when_cut: bytes | None = None,
         idle_seconds: float = IDLE_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
@@ -128,20 +134,22 @@ class EventStream:
         """Send `frames`; `drained` ends the stream, `is_allowed` is asked now and then whether it may go on.
 
         `begin` is awaited first: what it raises is answered with a problem document and its status.
+        A stream that `ends_by_itself` goes on while the server waits to exit; any other ends then.
         `when_cut`: a stream that is ended before its frames has no end, the connection is closed instead; a server that
         does not lend its connection sends this frame before the end.  None: the end is as good as any.
         """
+        super().__init__()
+        self.raw_headers = [*HEADERS, *headers]
         self._begin = begin
         self._frames, self._drained, self._is_allowed = frames, drained, is_allowed
-        self._when_cut = when_cut
-        self._headers = [*HEADERS, *headers]
+        self._ends_by_itself, self._when_cut = ends_by_itself, when_cut
         self._idle, self._slow, self._check = idle_seconds, slow_seconds, check_seconds
         self._checked_at = time.monotonic()
 
     def without_frames(self) -> Response:
         """Return what HEAD is answered with: a stream that its client does not read would be held open for it."""
         response = Response()
-        response.raw_headers = self._headers
+        response.raw_headers = self.raw_headers
         return response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,31 +160,34 @@ class EventStream:
             except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
                 await problem_response(error, place="")(scope, receive, send)
                 return
-        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        leaving = asyncio.ensure_future(_gone(receive))
-        draining = asyncio.ensure_future(self._drained.wait()) if self._drained is not None else None
-        try:
-            if not await self._send(send, leaving, draining, can_close=_connection(scope) is not None):
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        with _until_exit() as exiting:
+            leaving = asyncio.ensure_future(_gone(receive))
+            ends = [self._drained, None if self._ends_by_itself else exiting]
+            endings = [asyncio.ensure_future(each.wait()) for each in ends if each is not None]
+            try:
+                if not await self._send(send, leaving, endings, can_close=_connection(scope) is not None):
+                    await _disconnect(scope, leaving)
+            except (TimeoutError, OSError):
                 await _disconnect(scope, leaving)
-        except (TimeoutError, OSError):
-            await _disconnect(scope, leaving)
-        finally:
-            for task in (leaving, draining):
-                if task is not None:
+            finally:
+                for task in (leaving, *endings):
                     task.cancel()
-            with suppress(Exception):
-                await self._frames.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+                with suppress(Exception):
+                    await self._frames.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        if self.background is not None:
+            await self.background()
 
     async def _send(
         self,
         send: Send,
         leaving: asyncio.Future[None],
-        draining: asyncio.Future[Any] | None,
+        endings: Sequence[asyncio.Future[Any]],
         *,
         can_close: bool,
     ) -> bool:
         """Send frames; false if the stream was cut short, so that the connection has to be closed without an end."""
-        others = {leaving} if draining is None else {leaving, draining}
+        others = {leaving, *endings}
         coming: asyncio.Task[bytes] | None = None
         is_whole = False
         try:
@@ -198,7 +209,7 @@ class EventStream:
                         break
                     await self._part(send, body)
                     continue
-                if draining is not None and draining in done:
+                if not done.isdisjoint(endings):
                     break
                 if not await self._may_go_on(0):
                     break
@@ -247,6 +258,45 @@ def _connection(scope: Scope) -> asyncio.Transport | None:
     return scope.get("extensions", {}).get(CONNECTION)
 
 
+class _ExitWatch:
+    """What the streams of one event loop wait for: that their server is to exit."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.event, self.streams = asyncio.Event(), 0
+        self._loop = loop
+        self.look()
+
+    def look(self) -> None:
+        """Look whether the server is to exit, and again after a while."""
+        if _is_exiting():
+            self.event.set()
+        self.timer = self._loop.call_later(_EXIT_SECONDS, self.look)
+
+
+_watches: dict[asyncio.AbstractEventLoop, _ExitWatch] = {}
+
+
+@contextmanager
+def _until_exit() -> Generator[asyncio.Event]:
+    """Give an event that is set once the server is to exit; the streams of a loop share one look at it."""
+    loop = asyncio.get_running_loop()
+    watch = _watches.get(loop) or _watches.setdefault(loop, _ExitWatch(loop))
+    watch.streams += 1
+    try:
+        yield watch.event
+    finally:
+        watch.streams -= 1
+        if not watch.streams:
+            watch.timer.cancel()
+            del _watches[loop]
+
+
+def _is_exiting() -> bool:
+    """True if uvicorn has been told to exit: its server handles the signals, and says there whether one came."""
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    return any(getattr(getattr(each, "__self__", None), "should_exit", False) is True for each in handlers)
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -259,7 +309,9 @@ def events(stream: AsyncIterator[Happening]) -> EventStream:
     problem document and its status; later errors are the last event.
     """
     shown = frames(stream, place="")  # the application's store is not known here
-    return EventStream(shown, begin=stream.begin if isinstance(stream, EventIterator) else None)
+    if not isinstance(stream, EventIterator):
+        return EventStream(shown)
+    return EventStream(shown, begin=stream.begin, ends_by_itself=not stream.is_endless)
 
 
 class Subscriber:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import UNSET
 
+from perdure.errors import PerdureError
 from perdure.model import message as messages
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
@@ -60,6 +62,7 @@ __all__ = [
 
 _MESSAGES_SHOWN = 4
 _MOVES_LOOKED_AT = 20  # for a promotion before an undo
+_CALLS_SHOWN = 50  # of what was undone, the newest
 _VALUE_BYTES_MAX = 64 * 1024
 
 
@@ -245,13 +248,33 @@ class UndoShape(HeadMove, frozen=True, kw_only=True):
     """The head of a timeline after an undo."""
 
     old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
+    still_done: list[
+        str
+    ]  # the tools of the external writes that were made in what was undone: no undo takes these back
 
     @classmethod
     def of_undo(cls, thread: Thread, head: Head, *, is_by_turns: bool) -> Self:
         """Return the answer of an undo that ended at `head`; `is_by_turns`: the caller gave turns, not a moment."""
         turn, apart = _last_turn(thread, head)
         old_main = _before_promotion(thread, head) if is_by_turns else None
-        return cls(thread=thread.id, head=HeadShape.of(head), turn=turn, apart=apart, old_main=old_main)
+        return cls(
+            thread=thread.id,
+            head=HeadShape.of(head),
+            turn=turn,
+            apart=apart,
+            old_main=old_main,
+            still_done=_done_outside(thread, head),
+        )
+
+
+def _done_outside(thread: Thread, head: Head) -> list[str]:
+    """Return the tools of external writes that began on the way that the last move to `head` went back."""
+    with suppress(PerdureError):  # the undo is made, whatever cannot be read of what was undone
+        (move,) = thread.moves(before=head.version + 1, limit=1)
+        undone = thread.diff(move.from_, head.commit).calls_a[-_CALLS_SHOWN:]
+        records = [thread.trace(each.event.call).record for each in undone]
+        return [each.tool for each in records if each.attempt and each.reach.is_external]
+    return []
 
 
 def _before_promotion(thread: Thread, head: Head) -> str | None:

@@ -22,8 +22,8 @@ from perdure.runtime.events import (
     TextDelta,
     TextSoFar,
 )
-from perdure.runtime.session.broadcast import NewsThread, Watcher
-from perdure.runtime.streaming import Follower, cursor_at
+from perdure.runtime.session.broadcast import Feeds, NewsThread, Watcher
+from perdure.runtime.streaming import Follower, Following, cursor_at
 from perdure.testing import Script, say, step, think, use
 from perdure.testing.script import Item
 from tests.runtime.failing import run_fails
@@ -39,6 +39,11 @@ def pay(amount: int) -> str:
 def thread_of(store: Store, *items: Item, tools: tuple[perdure.Tool, ...] = (pay,)) -> Thread:
     """The thread, for an agent that takes these steps."""
     return store.thread("trip", agent=Agent("planner", backend=Script(*items), tools=tools))
+
+
+def cursor_of(thread: Thread) -> str:
+    """The cursor behind everything that the thread has."""
+    return f"{len(thread.log()) - 1}.99.{thread.head.commit}"
 
 
 def kinds(events: list[Happening]) -> list[str]:
@@ -198,14 +203,49 @@ def test_a_follower_that_waits_sees_one_run_after_another(store: Store) -> None:
 
 def _until_ended(thread: Thread, ready: threading.Event, *, times: int) -> Iterator[Happening]:
     """What a follower that waits sees, until so many runs have ended."""
-    place = f"{len(thread.log()) - 1}.99.{thread.head.commit}"
-    stream = thread.follow(after=place, wait=True)
+    stream = thread.follow(after=cursor_of(thread), wait=True)
     ready.set()
     for event in stream:
         yield event
         times -= isinstance(event, Happened) and event.ends
         if not times:
             return
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
+def test_a_follower_elsewhere_hears_that_a_call_has_begun(
+    store: Store, store_url: str, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that a person approved begins without a commit; where it is not read from the ledger, its end comes first."""
+    goes_on, seen = threading.Event(), list[str]()
+
+    @perdure.tool(effect="external_write", ask=True)
+    def order() -> str:
+        """Order, which takes as long as the follower needs."""
+        assert goes_on.wait(60)
+        return "ordered"
+
+    thread = thread_of(store, use("order"), say("Done."), tools=(order,))
+    result = thread.run("go")
+    if not is_read:
+        monkeypatch.setattr(Following, "_begun_calls", lambda *_: [])
+        monkeypatch.setattr(Feeds, "listen", lambda *_: None)  # nor heard from the run itself
+    with perdure.open(store_url) as other:
+        stream = other.thread("trip").follow(after=cursor_of(thread), wait=True)
+        thread.decide(result.approvals[0].call, "approve", by="ben")
+        running = threading.Thread(target=thread.resume)
+        running.start()
+        if not is_read:
+            goes_on.set()
+        for event in stream:
+            seen.append(event.type if not isinstance(event, CallProgress) else event.state)
+            goes_on.set()
+            if seen[-1] == "run.finished":
+                break
+        running.join()
+
+    assert (seen[0] == "started") is is_read
+    assert seen.count("started") == is_read
 
 
 def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Store) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -32,6 +33,12 @@ class Undone(UndoShape, MoveAnswer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print one sentence, and after a promotion how to take that back."""
         MoveAnswer.show(self, screen)
+        if self.still_done:
+            counted = [
+                f"{tool} ({times} times)" if times > 1 else tool
+                for tool, times in Counter(self.still_done).items()
+            ]
+            screen.sentence(f"What was done outside stays done: {', '.join(counted)}.")
         if self.old_main is not None:
             screen.sentence("It went over a turn of the promoted timeline, which is still main.")
             screen.suggest("Back to the old main: ", "threads", "undo", self.thread, "--to", self.old_main)

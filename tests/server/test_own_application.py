@@ -1,0 +1,103 @@
+"""Streams in an application of one's own: FastAPI takes them as responses, and uvicorn can exit while one is open."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests.server.client import WAIT_SECONDS
+
+pytest.importorskip("fastapi")
+
+_PROGRAM = """
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from perdure import Agent, aio
+from perdure.server import events, streams
+from perdure.testing import Script, say
+
+assistant = Agent("assistant", backend=Script(say("Hello.")))
+
+
+@asynccontextmanager
+async def lifespan(application):
+    async with aio.open("agents.db") as opened:
+        application.state.store = opened
+        yield
+
+
+application = FastAPI(lifespan=lifespan)
+
+
+@application.get("/run")
+async def run():
+    thread = await application.state.store.thread("chat", agent=assistant)
+    return events(thread.stream("Hi", id="msg-1"))
+
+
+@application.get("/follow")
+async def follow():
+    thread = await application.state.store.thread("chat", agent=assistant)
+    return events(thread.follow(wait=True))
+"""
+# Streams look for the end of the server once, at their beginning, and not again.
+_DEAF = _PROGRAM + "\nstreams._EXIT_SECONDS = 3600.0\n"
+
+
+@contextmanager
+def _application(directory: Path, program: str) -> Generator[tuple[subprocess.Popen[str], HTTPConnection]]:
+    """An application under plain uvicorn, and a connection to it."""
+    (directory / "app.py").write_text(program)
+    command = [sys.executable, "-m", "uvicorn", "app:application", "--port", "0", "--no-access-log"]
+    process = subprocess.Popen(
+        command, cwd=directory, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""}
+    )
+    try:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        port = next(found[1] for line in lines if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+        connection = HTTPConnection("127.0.0.1", int(port), timeout=WAIT_SECONDS)
+        yield process, connection
+        connection.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_fastapi_answers_with_the_events_of_a_run(tmp_path: Path) -> None:
+    """A route of FastAPI returns a stream as its response, to the last event."""
+    with _application(tmp_path, _PROGRAM) as (_, connection):
+        connection.request("GET", "/run")
+        body = connection.getresponse().read().decode()
+
+    assert [line for line in body.splitlines() if line == "event: run.ended"] == ["event: run.ended"]
+    assert "Hello." in body
+
+
+@pytest.mark.parametrize(("program", "exits"), [(_PROGRAM, True), (_DEAF, False)], ids=["looks", "deaf"])
+def test_a_follower_lets_the_server_exit(tmp_path: Path, program: str, exits: bool) -> None:
+    """uvicorn waits for open responses after SIGTERM; a stream that never ends by itself ends then."""
+    with _application(tmp_path, program) as (process, connection):
+        connection.request("GET", "/run")
+        connection.getresponse().read()
+        connection.request("GET", "/follow")
+        response = connection.getresponse()
+
+        process.send_signal(signal.SIGTERM)
+
+        if exits:
+            assert response.read() is not None
+            assert process.wait(WAIT_SECONDS) is not None
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
