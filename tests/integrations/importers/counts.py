@@ -5,22 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perdure import Store, Thread
-from perdure.providers.registry import APIS
-from perdure.providers.validator import check
+from tests.integrations.exports import exports_faults
 
 __all__ = ["Counts", "in_store", "in_thread", "sound"]
-
-MODELS = {
-    "openai-chat": "gpt-5.6",
-    "openai-responses": "gpt-5.6",
-    "anthropic-messages": "claude-opus-4-5",
-    "gemini-generate": "gemini-3-pro",
-    "gemini-interactions": "gemini-3-pro",
-    "bedrock-converse": "anthropic.claude-opus-4-5",
-    "mistral-chat": "mistral-large-latest",
-    "azure-inference-chat": "gpt-5.6",
-    "ollama-chat": "qwen3",
-}
 
 
 @dataclass
@@ -77,13 +64,5 @@ def sound(store: Store) -> list[str]:
                 for entry in line.transcript()
                 if entry.role == "system"
             ]
-            wrong += [each for api in APIS for each in _broken(line, api)]
+            wrong += exports_faults(line)
     return wrong
-
-
-def _broken(line: Thread, api: str) -> list[str]:
-    if not line.transcript(limit=1):
-        return []
-    body = line.export(api, model=MODELS[api]).body
-    broken = check(body, api, model=MODELS[api])
-    return [f"{line.id}: {api} {each.code}" for each in broken if each.level == "error"]
