@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure import Thread, ToolCall, ToolResult
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text
+from perdure.providers import registry
 from perdure.providers.registry import APIS
 from tests.integrations.exports import MODELS, export_faults, exports_faults
 
@@ -91,3 +92,42 @@ def test_calls_without_results_are_refused(thread: Thread, api: str) -> None:
     found = export_faults(thread, api, msgspec.structs.replace(exported, body=unpaired(exported.body)))
 
     assert any("lost in silence" not in each for each in found) or (found and api == "ollama-chat"), found
+
+
+NATIVE: dict[str, dict[str, Any]] = {
+    "openai-responses": {
+        "input": [
+            {"role": "user", "content": "Go"},
+            {"type": "custom_tool_call", "call_id": "c1", "name": "apply[patch", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+        ]
+    },
+    "gemini-generate": {
+        "contents": [
+            {"role": "user", "parts": [{"text": "Go"}]},
+            {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "apply[patch", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"id": "c1", "name": "apply[patch", "response": {}}}]},
+        ]
+    },
+    "gemini-interactions": {
+        "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "Go"}]},
+            {"type": "function_call", "id": "c1", "name": "apply[patch", "arguments": {}, "signature": "c2ln"},
+            {"type": "function_result", "call_id": "c1", "name": "apply[patch", "result": "done"},
+        ]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", NATIVE)
+def test_a_name_that_is_another_one_here_is_reported(api: str) -> None:
+    """Also where a vendor gets back what it has made, with a name that it does not accept."""
+    adapter = registry.adapter(api)
+    context = adapter.read_request(NATIVE[api], model=MODELS[api])
+
+    rendered = adapter.render(context, model=MODELS[api])
+
+    assert "apply[patch" not in str(rendered.body)
+    assert [loss.where for loss in rendered.losses if loss.what == "tool name"] == [
+        "messages[1].tool_calls[0]"
+    ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import perdure
 from perdure import Store, Thread
+from perdure.integrations.importers import import_sessions
+from perdure.model.head import Head
 from tests.integrations.exports import exports_faults
 
-__all__ = ["Counts", "in_store", "in_thread", "sound"]
+__all__ = ["Counts", "import_faults", "in_store", "in_thread", "sound"]
 
 
 @dataclass
@@ -49,6 +53,22 @@ def in_thread(thread: Thread) -> Counts:
 def in_store(store: Store) -> Counts:
     """Count all threads."""
     return sum((in_thread(thread) for thread in store.threads()), Counts())
+
+
+def import_faults(place: Path, wanted: Counts) -> list[str]:
+    """Import what is at a place, twice; return what is wrong with the counts, with the threads, and with the second import."""
+    with perdure.open("memory:") as store:
+        import_sessions(store, place)
+        found, heads = in_store(store), _heads(store)
+        again = import_sessions(store, place)
+        wrong = [] if found == wanted else [f"counted {found}, and there are {wanted}"]
+        if (again.messages, again.calls) != (0, 0) or _heads(store) != heads:
+            wrong.append(f"a second import added {again.messages} messages and {again.calls} calls")
+        return [*wrong, *sound(store)]
+
+
+def _heads(store: Store) -> list[Head]:
+    return [hold.head for thread in store.threads() for hold in thread.timelines()]
 
 
 def sound(store: Store) -> list[str]:
