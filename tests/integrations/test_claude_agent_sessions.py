@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
-import time
 import uuid
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -287,32 +285,6 @@ def test_the_summary_is_what_folding_every_line_gives(store: perdure.Store) -> N
 
     assert summary["data"] == fold_session_summary(None, KEY, [*TALK, *titled])["data"]
     assert summary["mtime"] == listed["mtime"]
-
-
-def test_one_append_into_many_lines_costs_what_one_into_a_hundred_costs(store: perdure.Store) -> None:
-    """In processor time, measured in turns, so that the machine's other work counts for both."""
-    sessions, many = Sessions(store), sized(400, 2_000)
-    few: SessionKey = {**KEY, "session_id": "few"}
-
-    def lines(count: int) -> list[Any]:
-        return [line(str(uuid.uuid4()), "user", "a question of some length " * 8) for _ in range(count)]
-
-    run(sessions.append(few, lines(100)))
-    for _ in range(many // 200):
-        run(sessions.append(KEY, lines(200)))
-
-    async def main() -> list[float]:
-        spent: list[list[float]] = [[], []]
-        for _ in range(30):
-            for times, key in zip(spent, (few, KEY), strict=True):
-                batch = lines(1)
-                begin = time.process_time()
-                await sessions.append(key, batch)
-                times.append(time.process_time() - begin)
-        return [statistics.median(times) for times in spent]
-
-    in_few, in_many = run(main())
-    assert in_many <= 1.5 * in_few + 0.0005
 
 
 NAMES = [

@@ -26,11 +26,9 @@ from pydantic_ai.models.test import TestModel
 import perdure
 from perdure.errors import Conflict
 from perdure.integrations import claude_agent, langgraph, openai_agents, pydantic_ai
-from perdure.providers.registry import APIS
-from perdure.providers.validator import check
 from tests.coded import raises
+from tests.integrations.exports import exports_faults
 from tests.integrations.graphs import config
-from tests.integrations.importers.counts import MODELS
 
 KEY: Any = {"project_key": "p", "session_id": "s"}
 
@@ -164,11 +162,7 @@ def test_a_conversation_goes_on_under_another_framework(
     assert [said[0], said[2]] == ["one", "two"]
     assert len(said) == 4
     assert int(said[-1].rpartition(" ")[2]) == 5  # the four messages of the first turn, and the question
-    for api in APIS:
-        exported = thread.export(api, model=MODELS[api])
-        wrong = [each for each in check(exported.body, api, model=MODELS[api]) if each.level == "error"]
-        assert wrong == [], (api, wrong)
-        assert all(loss.why for loss in exported.losses)
+    assert exports_faults(thread) == []
 
 
 def test_a_conversation_comes_back_to_the_first_framework(store: perdure.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -70,30 +71,90 @@ def test_the_awaited_half_is_the_same(memory: Memory) -> None:
 NAMES = st.sampled_from(["a", "b", "ab", "*", "a/b", "%", "_", "~", "é", "x" * 400])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=3), NAMES), max_size=6),
-    st.lists(NAMES, max_size=2),
-)
-def test_searches_and_listings_agree_with_langgraphs_own_store(
-    items: list[tuple[list[str], str]], prefix: list[str]
-) -> None:
-    """Whatever the namespaces begin with or contain."""
+Items = list[tuple[list[str], str]]
+
+
+def difference(kind: type[Memory], items: Items, prefix: list[str]) -> list[tuple[object, object]]:
+    """Return what a memory and LangGraph's own store find below a prefix, where they do not find the same."""
     with perdure.open("memory:") as store:
-        ours, theirs = Memory(store), InMemoryStore()
+        ours, theirs = kind(store), InMemoryStore()
         for number, (namespace, key) in enumerate(items):
             for each in (ours, theirs):
                 each.put(tuple(namespace), key, {"n": number})
 
-        def found(each: Memory | InMemoryStore) -> object:
+        def found(each: Memory | InMemoryStore) -> list[object]:
             hits = each.search(tuple(prefix), limit=100)
             listed = [
                 each.list_namespaces(prefix=tuple(prefix) or None, max_depth=depth) for depth in (None, 1)
             ]
             tails = each.list_namespaces(suffix=tuple(prefix) or None)
-            return sorted((hit.namespace, hit.key, hit.value["n"]) for hit in hits), listed, tails
+            read = [each.get(tuple(namespace), key) for namespace, key in items]
+            values = [item and item.value for item in read]
+            return [sorted((hit.namespace, hit.key, hit.value["n"]) for hit in hits), listed, tails, values]
 
-        assert found(ours) == found(theirs)
+        return [pair for pair in zip(found(ours), found(theirs), strict=True) if pair[0] != pair[1]]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=3), NAMES), max_size=6),
+    st.lists(NAMES, max_size=2),
+)
+def test_searches_and_listings_agree_with_langgraphs_own_store(items: Items, prefix: list[str]) -> None:
+    """Whatever the namespaces begin with or contain."""
+    assert difference(Memory, items, prefix) == []
+
+
+class ByText(Memory):
+    """A control: namespaces are joined with a separator, and a search goes by the beginning of the text."""
+
+    def _search(self, view: Any, op: Any, now: float) -> Any:
+        wanted = "/".join(op.namespace_prefix)
+        stored = view.values(memory_store._ITEMS).values()
+        return [(None, each) for each in stored if "/".join(each["namespace"]).startswith(wanted)]
+
+
+class ByPattern(Memory):
+    """A control: a search takes the parts of its namespace for patterns, as a database does with LIKE."""
+
+    def _search(self, view: Any, op: Any, now: float) -> Any:
+        wanted = [each.replace("%", "*").replace("_", "?") for each in op.namespace_prefix]
+        return [
+            (None, each)
+            for each in view.values(memory_store._ITEMS).values()
+            if len(each["namespace"]) >= len(wanted) and all(map(fnmatchcase, each["namespace"], wanted))
+        ]
+
+
+class ByEscape(Memory):
+    """A control: the items of namespaces that look alike without their separators are in one folder."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self._folder = memory_store._folder
+
+    def batch(self, ops: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory_store, "_folder", lambda parts: self._folder("/".join(parts).split("/")))
+            return super().batch(ops)
+
+
+@pytest.mark.parametrize(
+    ("kind", "items", "prefix"),
+    [
+        (ByText, [(["a"], "k"), (["ab"], "k")], ["a"]),
+        (ByText, [(["a/b"], "k"), (["a", "b"], "k")], ["a", "b"]),
+        (ByPattern, [(["%"], "k"), (["a"], "k")], ["%"]),
+        (ByPattern, [(["*"], "k"), (["a"], "k")], ["*"]),
+        (ByEscape, [(["a/b"], "k"), (["a", "b"], "k")], ["a"]),
+    ],
+)
+def test_a_memory_whose_namespaces_leak_is_found_out(
+    kind: type[Memory], items: Items, prefix: list[str]
+) -> None:
+    """Control: by the beginning of a text, by a separator, by a wildcard; our memory does the same right."""
+    assert difference(kind, items, prefix) != []
+    assert difference(Memory, items, prefix) == []
 
 
 def test_filters_compare_values(memory: Memory) -> None:

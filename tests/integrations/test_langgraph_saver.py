@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -30,10 +30,10 @@ import perdure
 from perdure import Store, aio
 from perdure.engines.registry import open_engine
 from perdure.engines.sqlite.engine import SqliteEngine
-from perdure.errors import Busy, Conflict, Invalid, StaleHead
+from perdure.errors import Busy, Conflict, Invalid, PerdureError, StaleHead
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
-from perdure.integrations import checkpoint_layout
+from perdure.integrations import checkpoint_layout, foreign_ids
 from perdure.integrations.langgraph import Saver, checkpoints
 from perdure.integrations.langgraph import saver as module
 from perdure.integrations.langgraph.checkpoints import GraphThreads, fork
@@ -925,11 +925,13 @@ def test_a_thread_of_any_id_is_kept_exactly(store: Store, id: str) -> None:
     assert {each.config.get("configurable", {})["thread_id"] for each in saver.list(None)} == {id}
 
 
-def test_namespaces_do_not_meet(store: Store) -> None:
-    """Neither by a common beginning nor by a separator, though their checkpoints have the same ids."""
+SPACES = ["", "a", "a|b", "a|b:c", "a/", "a" * 4096, "a" * 4095 + "b", "*", "A"]
+
+
+def met(store: Store) -> list[str]:
+    """Put a checkpoint and a write with the same ids into each namespace; return those that then hold another's, or none."""
     saver = Saver(store)
-    spaces = ["", "a", "a|b", "a|b:c", "a/", "a" * 4096, "*"]
-    for number, space in enumerate(spaces):
+    for number, space in enumerate(SPACES):
         checkpoint: Any = {
             "v": 4,
             "id": "same",
@@ -940,9 +942,46 @@ def test_namespaces_do_not_meet(store: Store) -> None:
             "updated_channels": None,
         }
         saver.put(config(checkpoint_ns=space), checkpoint, {"source": "loop"}, {"n": "1"})
+        below = config(checkpoint_ns=space, checkpoint_id="same")
+        saver.put_writes(below, [("n", number)], "task")
 
-    found = [saver.get_tuple(config(checkpoint_ns=space, checkpoint_id="same")) for space in spaces]
-    assert [each and each.checkpoint["channel_values"]["n"] for each in found] == list(range(len(spaces)))
+    wrong: list[str] = []
+    for number, space in enumerate(SPACES):
+        found, held = None, None
+        with suppress(PerdureError):  # a record that names another namespace is refused
+            found = saver.get_tuple(config(checkpoint_ns=space, checkpoint_id="same"))
+        if found is not None:
+            held = found.checkpoint["channel_values"], found.pending_writes
+        if held != ({"n": number}, [("task", "n", number)]):
+            wrong.append(space)
+    return wrong
+
+
+def test_namespaces_do_not_meet(store: Store) -> None:
+    """Neither by a common beginning nor by a separator, though their checkpoints have the same ids."""
+    assert met(store) == []
+
+
+CONFUSED: dict[str, Any] = {
+    "cut off": lambda text: foreign_ids.path_segment(text[:100]),
+    "without separators": lambda text: "x" + "".join(sign for sign in text if sign.isalnum()),
+    "in one case": lambda text: foreign_ids.path_segment(text.lower()),
+}
+
+
+@pytest.mark.parametrize("how", CONFUSED)
+def test_namespaces_whose_names_are_shortened_meet(
+    store: Store, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Control: a saver that names timelines and checkpoints by a part of the namespace is found out."""
+    confused = CONFUSED[how]
+    line_of: Any = lambda space: f"langgraph/{confused(space).lower()[:60].strip('~')}" if space else "main"  # noqa: E731
+    name_of: Any = lambda space, id: foreign_ids.moment_name("langgraph", f"{confused(space)}/{id}")  # noqa: E731
+    for owner in (checkpoint_layout, checkpoints, module):
+        for name, each in (("line_of", line_of), ("name_of", name_of)):
+            monkeypatch.setattr(owner, name, each, raising=False)
+
+    assert met(store) != []
 
 
 def test_bad_use_is_one_clear_error(store: Store, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
-import time
 import uuid
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -217,28 +215,6 @@ def test_an_awaitable_thread_is_taken_too(tmp_path: Path) -> None:
             assert await here.get_items() == ITEMS
 
     run(main())
-
-
-def test_one_append_into_many_items_costs_what_one_into_a_hundred_costs(store: perdure.Store) -> None:
-    """In processor time, measured in turns, so that the machine's other work counts for both."""
-    many = sized(800, 10_000)
-    few, full = session(store, "few"), session(store, "full")
-    item: Any = {"role": "user", "content": "a question of some length " * 8}
-    run(few.add_items([item] * 100))
-    for _ in range(many // 500):
-        run(full.add_items([item] * 500))
-
-    async def main() -> list[float]:
-        spent: list[list[float]] = [[], []]
-        for _ in range(40):
-            for times, here in zip(spent, (few, full), strict=True):
-                begin = time.process_time()
-                await here.add_items([item])
-                times.append(time.process_time() - begin)
-        return [statistics.median(times) for times in spent]
-
-    in_few, in_many = run(main())
-    assert in_many <= 1.5 * in_few + 0.0005
 
 
 @pytest.mark.parametrize(

@@ -171,17 +171,17 @@ def counted(content: bytes) -> Counts:
             continue
         item = line.get("payload", line)
         kind = item.get("type")
-        if kind == "thread_rolled_back":
-            del turns[max(1, len(turns) - item["num_turns"]) :]
+        if kind == "thread_rolled_back" and line.get("type") == "event_msg":
+            del turns[max(1, len(turns) - item.get("num_turns", 0)) :]
             before = ""
-            continue
-        if line.get("type") in ("event_msg", "compacted", "session_meta"):
             continue
         if line.get("type") == "turn_context":
             before = ""
             continue
+        if "payload" in line and line.get("type") != "response_item":
+            continue
         role = item.get("role") if kind == "message" else None
-        text = item["content"][0]["text"] if role else ""
+        text = str((item.get("content") or [{}])[0].get("text")) if role else ""
         if role == "user" and not text.startswith(("<user_inst", "<environment", "# AGENTS")):
             turns.append(Counts(inputs=1))
             before = "user"

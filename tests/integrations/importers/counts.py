@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import perdure
 from perdure import Store, Thread
-from perdure.providers.registry import APIS
-from perdure.providers.validator import check
+from perdure.integrations.importers import import_sessions
+from perdure.model.head import Head
+from tests.integrations.exports import exports_faults
 
-__all__ = ["Counts", "in_store", "in_thread", "sound"]
-
-MODELS = {
-    "openai-chat": "gpt-5.6",
-    "openai-responses": "gpt-5.6",
-    "anthropic-messages": "claude-opus-4-5",
-    "gemini-generate": "gemini-3-pro",
-    "gemini-interactions": "gemini-3-pro",
-    "bedrock-converse": "anthropic.claude-opus-4-5",
-    "mistral-chat": "mistral-large-latest",
-    "azure-inference-chat": "gpt-5.6",
-    "ollama-chat": "qwen3",
-}
+__all__ = ["Counts", "import_faults", "in_store", "in_thread", "sound"]
 
 
 @dataclass
@@ -64,6 +55,22 @@ def in_store(store: Store) -> Counts:
     return sum((in_thread(thread) for thread in store.threads()), Counts())
 
 
+def import_faults(place: Path, wanted: Counts) -> list[str]:
+    """Import what is at a place, twice; return what is wrong with the counts, with the threads, and with the second import."""
+    with perdure.open("memory:") as store:
+        import_sessions(store, place)
+        found, heads = in_store(store), _heads(store)
+        again = import_sessions(store, place)
+        wrong = [] if found == wanted else [f"counted {found}, and there are {wanted}"]
+        if (again.messages, again.calls) != (0, 0) or _heads(store) != heads:
+            wrong.append(f"a second import added {again.messages} messages and {again.calls} calls")
+        return [*wrong, *sound(store)]
+
+
+def _heads(store: Store) -> list[Head]:
+    return [hold.head for thread in store.threads() for hold in thread.timelines()]
+
+
 def sound(store: Store) -> list[str]:
     """Return what is wrong with imported threads: damage, runnable calls, words of the system, invalid exports."""
     wrong = [str(fault) for fault in store.verify().faults]
@@ -77,13 +84,5 @@ def sound(store: Store) -> list[str]:
                 for entry in line.transcript()
                 if entry.role == "system"
             ]
-            wrong += [each for api in APIS for each in _broken(line, api)]
+            wrong += exports_faults(line)
     return wrong
-
-
-def _broken(line: Thread, api: str) -> list[str]:
-    if not line.transcript(limit=1):
-        return []
-    body = line.export(api, model=MODELS[api]).body
-    broken = check(body, api, model=MODELS[api])
-    return [f"{line.id}: {api} {each.code}" for each in broken if each.level == "error"]

@@ -20,7 +20,7 @@ from tests.integrations.importers.claude_sessions import (
     counted,
     write_project,
 )
-from tests.integrations.importers.counts import Counts, in_store, in_thread, sound
+from tests.integrations.importers.counts import Counts, import_faults, in_store, in_thread, sound
 
 THREAD = f"claude-code:{SESSION}"
 CHILD = f"{THREAD}/agent-a1b2c3d4"
@@ -54,29 +54,12 @@ def texts(store: Store, timeline: str = "main") -> list[str]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_message_and_call_is_imported_once(
-    store: Store, tmp_path: Path, release: str, seed: int
-) -> None:
-    """The counts are those of the files, and every export is valid."""
+def test_every_message_and_call_is_imported_once(tmp_path: Path, release: str, seed: int) -> None:
+    """The counts are those of the files, every export is valid, and a second import adds nothing."""
     files = write_project(tmp_path, release, seed, sized(4, 12))
+    wanted = sum((counted(file.read_bytes()) for file in files), Counts())
 
-    import_sessions(store, tmp_path)
-
-    assert in_store(store) == sum((counted(file.read_bytes()) for file in files), Counts())
-    assert sound(store) == []
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_a_second_import_adds_nothing(store: Store, tmp_path: Path, release: str) -> None:
-    """Neither messages nor commits nor timelines."""
-    write_project(tmp_path, release, SEED)
-    import_sessions(store, tmp_path)
-    heads = [hold.head for thread in store.threads() for hold in thread.timelines()]
-
-    again = import_sessions(store, tmp_path)
-
-    assert (again.messages, again.calls) == (0, 0)
-    assert [hold.head for thread in store.threads() for hold in thread.timelines()] == heads
+    assert import_faults(tmp_path, wanted) == []
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -309,17 +292,17 @@ def test_a_flipped_bit_is_read_around(tmp_path: Path, release: str) -> None:
             report = import_sessions(store, saved(tmp_path, bytes(damaged)))
             wanted = counted(bytes(damaged))
             found = in_store(store)
-
             losses = [loss for each in report.sessions for loss in each.losses]
 
             assert (at, sound(store)) == (at, [])
             assert all(loss.where.startswith("line ") for loss in losses)
-            assert losses or (found.inputs, found.calls, found.results) == (
-                wanted.inputs,
-                wanted.calls,
-                wanted.results,
-            )
-            assert losses or found.replies in (
-                wanted.replies,
-                wanted.replies + 1,
-            )  # one may be torn into two threads
+            if all(
+                loss.what == "line" for loss in losses
+            ):  # the lines around one that is no JSON are all there
+                assert (at, found.inputs, found.calls, found.results) == (
+                    at,
+                    wanted.inputs,
+                    wanted.calls,
+                    wanted.results,
+                )
+                assert found.replies in (wanted.replies, wanted.replies + 1)  # one may be in two threads then

@@ -390,8 +390,8 @@ def _unwrapped(value: Any) -> list[Any]:
 def _message_channel(values: Json) -> str | None:
     """Return the channel that holds messages: `messages`, or the first one that has any."""
     for channel in sorted(values, key=lambda name: (name != "messages", name)):
-        found = _unwrapped(values[channel])
-        if found and all(_fields(each) is not None for each in found):
+        found = [_fields(each) is not None for each in _unwrapped(values[channel])]
+        if any(found) if channel == "messages" else found and all(found):
             return channel
     return None
 

@@ -44,11 +44,15 @@ class PartWriter:
 
     def call(self, call: ToolCall, where: str) -> Part:
         """Return a call."""
+        name, args = self.tool_name(call, where), self.args(call.args, where)
+        return {"functionCall": {"id": self.id_of(call.id), "name": name, "args": args}}
+
+    def tool_name(self, call: ToolCall, where: str) -> str:
+        """Return the name of the tool of a call here, and report another one."""
         name = self.name_of(call.name)
         if name != call.name:
             self._lose("repaired", where, "tool name", f"it is {name!r} here")
-        args = self.args(call.args, where)
-        return {"functionCall": {"id": self.id_of(call.id), "name": name, "args": args}}
+        return name
 
     def args(self, args: str, where: str) -> dict[str, Any]:
         """Return arguments as the object that they have to be."""

@@ -200,16 +200,16 @@ class _Contents:
         at = told.pop(CALL, None)
         if not isinstance(at, int) or not 0 <= at < len(message.tool_calls):
             raise Changed
-        call = message.tool_calls[at]
+        call, where = message.tool_calls[at], f"{where}.tool_calls[{at}]"
         if "args" in told and call.args == "{}":
             del told["args"]  # it came without
         else:
-            told["args"] = self._writer.args(call.args, f"{where}.tool_calls[{at}]")
+            told["args"] = self._writer.args(call.args, where)
         if "id" in told:
             told["id"] = self._writer.id_of(call.id)
         else:
             self._nameless.add(call.id)
-        return {**part, "functionCall": {**told, "name": self._writer.name_of(call.name)}}
+        return {**part, "functionCall": {**told, "name": self._writer.tool_name(call, where)}}
 
     def _lose(self, kind: str, where: str, what: str, why: str) -> None:
         loss = Loss(kind=kind, where=where, what=what, why=why)  # pyright: ignore[reportArgumentType]

@@ -49,11 +49,15 @@ class Writer:
 
     def call(self, call: ToolCall, where: str) -> Step:
         """Return a call."""
+        name, arguments = self.tool_name(call, where), self.arguments(call.args, where)
+        return {"type": "function_call", "id": self.id_of(call.id), "name": name, "arguments": arguments}
+
+    def tool_name(self, call: ToolCall, where: str) -> str:
+        """Return the name of the tool of a call here, and report another one."""
         name = self.name_of(call.name)
         if name != call.name:
             self.lose("repaired", where, "tool name", f"it is {name!r} here")
-        arguments = self.arguments(call.args, where)
-        return {"type": "function_call", "id": self.id_of(call.id), "name": name, "arguments": arguments}
+        return name
 
     def arguments(self, args: str, where: str) -> dict[str, Any]:
         """Return arguments as the object that they have to be."""

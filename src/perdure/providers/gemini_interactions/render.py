@@ -160,12 +160,12 @@ class _History:
             return step
         if not isinstance(at, int) or not 0 <= at < len(message.tool_calls):
             raise Changed
-        call = message.tool_calls[at]
+        call, where = message.tool_calls[at], f"{where}.tool_calls[{at}]"
         return {
             **step,
             "id": self._writer.id_of(call.id),
-            "name": self._writer.name_of(call.name),
-            "arguments": self._writer.arguments(call.args, f"{where}.tool_calls[{at}]"),
+            "name": self._writer.tool_name(call, where),
+            "arguments": self._writer.arguments(call.args, where),
         }
 
     def _changed(self, where: str) -> None:

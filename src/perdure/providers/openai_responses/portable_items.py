@@ -72,12 +72,17 @@ class ItemWriter:
 
     def call(self, call: ToolCall, where: str) -> dict[str, Any]:
         """Return a call."""
-        at = {"call_id": self.id_of(call.id), "name": self.name_of(call.name)}
-        if at["name"] != call.name:
-            self._lose("repaired", where, "tool name", f"it is {at['name']!r} here")
+        at = {"call_id": self.id_of(call.id), "name": self.tool_name(call, where)}
         if self.is_custom(call.name):
             return {"type": "custom_tool_call", **at, "input": _custom_input(call.args)}
         return {"type": "function_call", **at, "arguments": self._arguments(call.args, where)}
+
+    def tool_name(self, call: ToolCall, where: str) -> str:
+        """Return the name of the tool of a call here, and report another one."""
+        name = self.name_of(call.name)
+        if name != call.name:
+            self._lose("repaired", where, "tool name", f"it is {name!r} here")
+        return name
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> dict[str, Any]:
         """Return a result."""

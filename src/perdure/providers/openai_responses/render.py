@@ -349,7 +349,7 @@ class _InputItems:
             if facts.get("size") != size_of(message.content, message.tool_calls):
                 raise Changed
             shells = items_of(facts["items"])
-            items = [self._filled(shell, message) for shell in shells]
+            items = [self._filled(shell, message, where) for shell in shells]
         except Changed:
             self._changed(where)
             return None
@@ -358,7 +358,7 @@ class _InputItems:
         lost = self._stateless or facts.get("store") is False
         return self._reachable(items) if lost else items
 
-    def _filled(self, shell: Any, message: Message) -> dict[str, Any]:
+    def _filled(self, shell: Any, message: Message, where: str) -> dict[str, Any]:
         item: dict[str, Any] = fill(shell, message.content)
         if not isinstance(item, dict) or not all(isinstance(item.get(name), str | None) for name in _WORDS):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Changed  # it was never an item
@@ -375,7 +375,7 @@ class _InputItems:
         return {
             **item,
             "call_id": self._writer.id_of(call.id),
-            "name": self._writer.name_of(call.name),
+            "name": self._writer.tool_name(call, f"{where}.tool_calls[{at}]"),
             field: call.args,
         }
 
