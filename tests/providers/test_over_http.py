@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.providers.contract import TextChunk
 from perdure.providers.transport.errors import (
     AccessRefused,
@@ -19,7 +19,7 @@ from perdure.providers.transport.errors import (
 )
 from tests.coded import raises
 from tests.providers.asking import ask, asked, finished, question
-from tests.providers.playing import SSE, broken, playing, silence, whole
+from tests.providers.playing import SSE, Answer, broken, playing, silence, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
@@ -202,3 +202,16 @@ def test_connections_are_used_again_on_one_loop_and_not_across_loops(vendor: Ven
         assert asyncio.run(twice()) == [TEXT, TEXT]
 
     assert len(place.requests) == 4
+
+
+@each_vendor
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>sign in</html>", b'{"error": {"code": "no_number"}}', b"[1]"],
+    ids=["page", "error", "list"],
+)
+def test_an_answer_of_another_format_is_an_error_of_ours(vendor: Vendor, stream: bool, body: bytes) -> None:
+    """Some vendors' SDKs fail on it in their own way."""
+    with playing(Answer(body)) as place, pytest.raises(PerdureError):
+        ask(vendor.at(place, retries=0), question(stream=stream))
