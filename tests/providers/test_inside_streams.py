@@ -12,7 +12,7 @@ from perdure.errors import RunFailed
 from perdure.providers.transport.errors import BackendUnavailable, ContentRefused, CutOff, RateLimited
 from tests.coded import raises
 from tests.providers.asking import ask, finished
-from tests.providers.playing import Answer, playing, streamed
+from tests.providers.playing import Answer, cut, playing, streamed, whole
 from tests.providers.vendors import TEXT, VENDORS, Vendor
 
 BY_API = {vendor.api: vendor for vendor in VENDORS}
@@ -186,3 +186,28 @@ def test_an_error_without_the_formats_own_shape_is_told() -> None:
 
     with playing(streamed(begun + error)) as place, raises(RateLimited, "rate_limited"):
         ask(MESSAGES.at(place))
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [{"tools": [{"type": "mcp", "server_url": "https://bank.example"}]}, {"mcp_servers": [{"name": "bank"}]}],
+    ids=["declared among the tools", "declared beside them"],
+)
+def test_a_request_with_an_mcp_server_is_not_repeated_after_it_may_have_been_called(
+    tools: dict[str, Any],
+) -> None:
+    """The vendor may have made a payment through it before its answer failed."""
+    vendor = RESPONSES if "tools" in tools else MESSAGES
+    failed = [sse(OVERLOADED), whole({"error": {"message": "busy"}}, status=500), cut(b"")]
+    asked: list[int] = []
+
+    for answer in failed:
+        with playing(answer, vendor.streamed()) as place:
+            with pytest.raises(BackendUnavailable):
+                ask(vendor.at(place, options={"vendor": {vendor.api: tools}}))
+            asked.append(len(place.requests))
+    with playing(vendor.limited("0"), vendor.streamed()) as place:
+        ask(vendor.at(place, options={"vendor": {vendor.api: tools}}))
+        asked.append(len(place.requests))
+
+    assert asked == [1, 1, 1, 2]

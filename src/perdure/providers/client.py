@@ -7,6 +7,7 @@ of every stream are searched for one, and an answer with an error in it is not k
 A vendor's words about a failure go through `fault`, which leaves out what looks like a key.
 
 A request is repeated where it is safe: before the first byte of an answer, and at most `retries` times.
+A request that lets the vendor call an MCP server is repeated only after it was refused: a call may have been made.
 The client waits as long as the backend asks.  If that is too long, it raises the error at once, with the wait.
 """
 
@@ -47,6 +48,7 @@ from perdure.providers.transport.contract import Request, Send
 from perdure.providers.transport.errors import (
     BackendUnavailable,
     CutOff,
+    RateLimited,
     Trouble,
     fault,
     words_of,
@@ -170,7 +172,8 @@ async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenera
                     begun = True
                     yield piece
         except BackendUnavailable as error:
-            if begun or attempt >= retries or not await pause(error, attempt):
+            is_safe = not begun and (isinstance(error, RateLimited) or not request.calls_servers)
+            if not is_safe or attempt >= retries or not await pause(error, attempt):
                 raise
             attempt += 1
         else:
@@ -280,7 +283,7 @@ class Speaker:
         await load_sdk(self._target.api)
         request = replace(self.request(context), address=self._address(), server=self.server)
         if context.pending is not None:
-            request = replace(request, pending=context.pending, stream=False)
+            request = replace(request, pending=context.pending, stream=False, calls_servers=False)
         attempt = 0
         while True:
             told = 0
@@ -291,7 +294,8 @@ class Speaker:
                         yield event
             except _Inside as error:
                 # The caller has received no event yet, so a repeat shows nothing twice.
-                if told or attempt >= self._retries or not await pause(error.fault, attempt):
+                is_safe = not told and not request.calls_servers
+                if not is_safe or attempt >= self._retries or not await pause(error.fault, attempt):
                     raise error.fault from error.__cause__
                 attempt += 1
             else:
@@ -320,6 +324,7 @@ class Speaker:
             is_vouched=backend.provider is not None,
             timeout=backend.timeout,
             client_retries=backend.client is not None and backend.retries is None,
+            calls_servers=_calls_servers(rendered.body),
         )
 
     @property
@@ -405,6 +410,16 @@ def _body(whole: bytes, request: Request) -> dict[str, Any]:
             backend=request.backend,
         )
     return cast("dict[str, Any]", body)
+
+
+def _calls_servers(body: Mapping[str, Any]) -> bool:
+    """True if the vendor may call MCP servers while it answers a request: each vendor has its own name for them."""
+    declared = body.get("tools")
+    tools = cast("list[object]", declared) if isinstance(declared, list) else []
+    named = [cast("Mapping[str, object]", tool) for tool in tools if isinstance(tool, Mapping)]
+    return bool(body.get("mcp_servers")) or any(
+        str(tool.get("type")).startswith("mcp") or "mcpServers" in tool for tool in named
+    )
 
 
 def _fed(parser: StreamParser, tail: Tail, piece: bytes, request: Request) -> list[ModelEvent]:
