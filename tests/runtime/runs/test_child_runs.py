@@ -432,6 +432,28 @@ def test_a_child_whose_thread_was_removed_is_not_begun_again(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
+@pytest.mark.parametrize(
+    ("point", "state"),
+    [("after_effect", "unknown"), ("after_turn", "succeeded"), ("after_finish", "succeeded")],
+)
+def test_the_roots_ledger_says_what_became_of_the_payment_of_a_child_whose_parent_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, state: str
+) -> None:
+    """No process of the parent goes on after the kill, so none of them copies the outcome."""
+    monkeypatch.setenv("PAYMENTS", str(tmp_path / "payments"))
+    _killed(tmp_path / "agents.db", point, "child")
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t")
+        thread.cancel(why="enough")
+        (own,) = store.thread(child_threads(store)[0]).calls()
+        copied = [call.state for call in thread.calls() if call.origin == "child"]
+
+    assert own.state == state
+    assert copied == [state]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
 def test_a_bounded_child_leaves_a_run_that_was_cut_off_on_its_thread(tmp_path: Path) -> None:
     """The child runs on a fork of the named thread, makes no payment, and the order there is paid when it is resumed."""
     paid.clear()
