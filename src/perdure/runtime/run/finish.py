@@ -217,7 +217,7 @@ class RunFinisher:
 
 def settle_open_calls(round_context: RoundContext, source: str, *, by: str | None) -> None:
     """Commit results for the open calls that a run leaves behind; `by` is the person who cancelled the run."""
-    left = open_round(round_context, source)
+    left = open_round(round_context, source, is_ending=True)
     executor = CallExecutor(round_context, round_context.journal.root, {}, message_id=left.message_id)
     for pending_call in left.pending_calls:
         if pending_call.stage == "suspended":
