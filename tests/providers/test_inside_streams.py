@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+import perdure
+from perdure.errors import RunFailed
 from perdure.providers.transport.errors import BackendUnavailable, ContentRefused, CutOff, RateLimited
 from tests.coded import raises
 from tests.providers.asking import ask, finished
-from tests.providers.playing import Answer, playing, streamed
+from tests.providers.playing import Answer, cut, playing, streamed, whole
 from tests.providers.vendors import TEXT, VENDORS, Vendor
 
 BY_API = {vendor.api: vendor for vendor in VENDORS}
 CHAT, RESPONSES, MESSAGES = (BY_API[api] for api in ("openai-chat", "openai-responses", "anthropic-messages"))
 
-OLLAMA = BY_API["ollama-chat"]
+OLLAMA, INTERACTIONS = BY_API["ollama-chat"], BY_API["gemini-interactions"]
 
 
 def sse(*events: dict[str, Any]) -> Answer:
@@ -98,3 +100,114 @@ def test_a_server_that_says_done_is_believed() -> None:
         last = finished(ask(CHAT.at(place)))
 
     assert (last.message.text, last.stop) == (TEXT, None)
+
+
+def ended_after(vendor: Vendor, error: bytes) -> Answer:
+    """The vendor's stream with an error before the event that ends it."""
+    sep = b"\n" if vendor is OLLAMA else b"\n\n"
+    events = [each + sep for each in vendor.stream.split(sep) if each]
+    at = max(number for number, event in enumerate(events) if b"there" in event and b"delta" in event)
+    return streamed(b"".join([*events[: at + 1], error, *events[at + 1 :]]), kind=vendor.kind)
+
+
+@pytest.mark.parametrize("vendor", [CHAT, RESPONSES, MESSAGES, INTERACTIONS], ids=lambda each: each.api)
+def test_an_error_before_an_ordinary_end_is_no_answer(vendor: Vendor) -> None:
+    """What the error has cost is not known, whatever the stream says after it."""
+    error = b"data: " + json.dumps(OVERLOADED).encode() + b"\n\n"
+
+    with playing(ended_after(vendor, error)) as place, raises(BackendUnavailable, "backend_unavailable"):
+        ask(vendor.at(place))
+
+    assert len(place.requests) == 1
+
+
+def test_an_error_between_two_lines_of_ollamas_is_no_answer() -> None:
+    """The line that ends the answer does not make it whole."""
+    first, *rest = OLLAMA.stream.splitlines(keepends=True)
+    answer = streamed(b"".join([first, b'{"error": "model runner has stopped"}\n', *rest]), kind=OLLAMA.kind)
+
+    with playing(answer) as place, raises(BackendUnavailable, "backend_unavailable"):
+        ask(OLLAMA.at(place))
+
+
+def test_an_error_after_the_end_takes_nothing_away() -> None:
+    """Routers report the limit that ended an answer once more, as an error."""
+    limit = {"error": {"code": 400, "message": "Token limit reached"}}
+    end = CHAT.stream.replace(b"data: [DONE]", b"data: " + json.dumps(limit).encode() + b"\n\ndata: [DONE]")
+    with playing(streamed(end)) as place:
+        last = finished(ask(CHAT.at(place)))
+
+    assert (last.message.text, last.stop) == (TEXT, "stop")
+
+
+def test_calls_beside_an_error_are_not_carried_out() -> None:
+    """One call is whole; what was to follow it is not known."""
+    head = MESSAGES.stream[: MESSAGES.stream.index(b"event: content_block_start")]
+    block = {"type": "tool_use", "id": "toolu_1", "name": "pay", "input": {}}
+    events = (
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+        OVERLOADED,
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 3}},
+        {"type": "message_stop"},
+    )
+    paid: list[str] = []
+
+    @perdure.tool(effect="external_write")
+    def pay() -> str:
+        paid.append("paid")
+        return "ok"
+
+    with playing(streamed(head + sse(*events).body)) as place, perdure.open("memory:") as store:
+        thread = store.thread("trip", agent=perdure.Agent("payer", backend=MESSAGES.at(place), tools=[pay]))
+        with pytest.raises(RunFailed):
+            thread.run("Pay.")
+        turns = [entry.message.role for entry in thread.transcript()]
+
+    assert (paid, turns) == ([], ["user"])
+
+
+@pytest.mark.parametrize(
+    "vendor", [CHAT, RESPONSES, MESSAGES, OLLAMA, INTERACTIONS], ids=lambda each: each.api
+)
+def test_a_whole_body_with_an_error_in_the_place_of_a_stream_is_told(vendor: Vendor) -> None:
+    """Gateways answer so, with a status of 200, in as many lines as they like."""
+    error = {"error": {"code": "rate_limit_exceeded", "message": "slow down"}}
+    answer = Answer(json.dumps(error, indent=2).encode())
+
+    with playing(answer) as place, raises(RateLimited, "rate_limited"):
+        ask(vendor.at(place, retries=0))
+
+
+def test_an_error_without_the_formats_own_shape_is_told() -> None:
+    """A gateway in front of Anthropic puts its own error into the stream."""
+    error = b'data: {"error": {"type": "rate_limit_error", "message": "slow down"}}\n\n'
+    begun = MESSAGES.stream[: MESSAGES.stream.index(b"event: content_block_stop")]
+
+    with playing(streamed(begun + error)) as place, raises(RateLimited, "rate_limited"):
+        ask(MESSAGES.at(place))
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [{"tools": [{"type": "mcp", "server_url": "https://bank.example"}]}, {"mcp_servers": [{"name": "bank"}]}],
+    ids=["declared among the tools", "declared beside them"],
+)
+def test_a_request_with_an_mcp_server_is_not_repeated_after_it_may_have_been_called(
+    tools: dict[str, Any],
+) -> None:
+    """The vendor may have made a payment through it before its answer failed."""
+    vendor = RESPONSES if "tools" in tools else MESSAGES
+    failed = [sse(OVERLOADED), whole({"error": {"message": "busy"}}, status=500), cut(b"")]
+    asked: list[int] = []
+
+    for answer in failed:
+        with playing(answer, vendor.streamed()) as place:
+            with pytest.raises(BackendUnavailable):
+                ask(vendor.at(place, options={"vendor": {vendor.api: tools}}))
+            asked.append(len(place.requests))
+    with playing(vendor.limited("0"), vendor.streamed()) as place:
+        ask(vendor.at(place, options={"vendor": {vendor.api: tools}}))
+        asked.append(len(place.requests))
+
+    assert asked == [1, 1, 1, 2]

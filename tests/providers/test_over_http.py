@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from pathlib import Path
 
 import pytest
 
-from perdure.errors import Invalid, NotFound
+import perdure
+from perdure import Agent
+from perdure.errors import Invalid, NotFound, PerdureError, RunFailed
 from perdure.providers.contract import TextChunk
 from perdure.providers.transport.errors import (
     AccessRefused,
@@ -19,7 +22,7 @@ from perdure.providers.transport.errors import (
 )
 from tests.coded import raises
 from tests.providers.asking import ask, asked, finished, question
-from tests.providers.playing import SSE, broken, playing, silence, whole
+from tests.providers.playing import SSE, Answer, broken, playing, silence, whole
 from tests.providers.vendors import KEY, TEXT, VENDORS, Vendor
 
 each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.api)
@@ -202,3 +205,29 @@ def test_connections_are_used_again_on_one_loop_and_not_across_loops(vendor: Ven
         assert asyncio.run(twice()) == [TEXT, TEXT]
 
     assert len(place.requests) == 4
+
+
+@each_vendor
+def test_an_error_in_the_place_of_a_whole_answer_shows_no_key(vendor: Vendor, tmp_path: Path) -> None:
+    """Its words are the server's, and may repeat what it was sent; they are stored as the end of the run."""
+    answer = whole({"error": {"code": 500, "message": f"no such key: {KEY}"}})
+    with playing(answer) as place, perdure.open(tmp_path / "a.db") as store:
+        agent = Agent("planner", backend=vendor.at(place, retries=0), options={"stream": False})
+        with pytest.raises(RunFailed) as failed:
+            store.thread("trip", agent=agent).run("Hi")
+
+    assert KEY not in str(failed.value)
+    assert all(KEY.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@each_vendor
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>sign in</html>", b'{"error": {"code": "no_number"}}', b"[1]"],
+    ids=["page", "error", "list"],
+)
+def test_an_answer_of_another_format_is_an_error_of_ours(vendor: Vendor, stream: bool, body: bytes) -> None:
+    """Some vendors' SDKs fail on it in their own way."""
+    with playing(Answer(body)) as place, pytest.raises(PerdureError):
+        ask(vendor.at(place, retries=0), question(stream=stream))

@@ -3,9 +3,11 @@
 The adapter of the wire format renders the context, its transport sends it, and the adapter's parser reads
 the bytes that come back.  A stream that ends before its last event is an error: half an answer is never
 taken for a whole one.  A server may report an error inside a stream, after a status of 200; the last bytes
-of an incomplete stream are searched for one.
+of every stream are searched for one, and an answer with an error in it is not kept, however it ended.
+A vendor's words about a failure go through `fault`, which leaves out what looks like a key.
 
 A request is repeated where it is safe: before the first byte of an answer, and at most `retries` times.
+A request that lets the vendor call an MCP server is repeated only after it was refused: a call may have been made.
 The client waits as long as the backend asks.  If that is too long, it raises the error at once, with the wait.
 """
 
@@ -43,7 +45,14 @@ from perdure.providers.registry import Target
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.providers.transport.address import UNKNOWN, UNRESOLVED, client_address, identity
 from perdure.providers.transport.contract import Request, Send
-from perdure.providers.transport.errors import BackendUnavailable, CutOff, Trouble, fault, words_of
+from perdure.providers.transport.errors import (
+    BackendUnavailable,
+    CutOff,
+    RateLimited,
+    Trouble,
+    fault,
+    words_of,
+)
 from perdure.providers.transport.registry import Address, address_of, load_sdk, transport
 from perdure.providers.wire.fields.vendor_metadata import made_by
 from perdure.providers.wire.stream.sse import Events
@@ -83,15 +92,20 @@ class Tail:
         """True if the stream has its end mark, which servers of Chat Completions send."""
         return self._held.rstrip().endswith(b"[DONE]")
 
-    def trouble(self) -> Trouble | None:
-        """Return the error that the stream ended with; None if it names none."""
+    def trouble(self, *, is_ended: bool = False) -> Trouble | None:
+        """Return the error that the stream names; None if it names none.
+
+        With `is_ended` the answer has its end, and an error that is the last event has come after it: nothing is lost.
+        """
         if b"error" not in self._held:
             return None
         events = Events()
-        frames = [*events.feed(bytes(self._held)), *events.rest()]
-        last_line = self._held.rstrip().rpartition(b"\n")[2].decode("utf-8", "replace")
-        told = [frame.data for frame in reversed(frames)] or [last_line]  # Ollama sends lines, not events
-        errors = (_error(data) for data in told)
+        frames = [frame.data for frame in (*events.feed(bytes(self._held)), *events.rest())]
+        text = self._held.decode("utf-8", "replace")
+        # Ollama sends lines, not events, and some servers one whole body.
+        told = [each for each in frames or text.splitlines() if each.strip() not in ("", "[DONE]")]
+        last = [] if is_ended else [*told[-1:], *([] if frames else [text])]
+        errors = (_error(data) for data in (*last, *reversed(told[:-1])))
         found = next((error for error in errors if error), None)
         if found is None:
             return None
@@ -109,10 +123,14 @@ def trouble_in(body: dict[str, Any]) -> Trouble | None:
 
 
 def _error(data: str) -> dict[str, Any] | None:
+    if '"error' not in data:
+        return None
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
         return None
+    if isinstance(event, list):  # Google's servers put an error into a list
+        event = next(iter(cast("list[object]", event)), None)
     return _error_of(cast("dict[str, Any]", event)) if isinstance(event, dict) else None
 
 
@@ -154,7 +172,8 @@ async def answered(send: Send, request: Request, *, retries: int) -> AsyncGenera
                     begun = True
                     yield piece
         except BackendUnavailable as error:
-            if begun or attempt >= retries or not await pause(error, attempt):
+            is_safe = not begun and (isinstance(error, RateLimited) or not request.calls_servers)
+            if not is_safe or attempt >= retries or not await pause(error, attempt):
                 raise
             attempt += 1
         else:
@@ -264,7 +283,7 @@ class Speaker:
         await load_sdk(self._target.api)
         request = replace(self.request(context), address=self._address(), server=self.server)
         if context.pending is not None:
-            request = replace(request, pending=context.pending, stream=False)
+            request = replace(request, pending=context.pending, stream=False, calls_servers=False)
         attempt = 0
         while True:
             told = 0
@@ -275,7 +294,8 @@ class Speaker:
                         yield event
             except _Inside as error:
                 # The caller has received no event yet, so a repeat shows nothing twice.
-                if told or attempt >= self._retries or not await pause(error.fault, attempt):
+                is_safe = not told and not request.calls_servers
+                if not is_safe or attempt >= self._retries or not await pause(error.fault, attempt):
                     raise error.fault from error.__cause__
                 attempt += 1
             else:
@@ -304,6 +324,7 @@ class Speaker:
             is_vouched=backend.provider is not None,
             timeout=backend.timeout,
             client_retries=backend.client is not None and backend.retries is None,
+            calls_servers=_calls_servers(rendered.body),
         )
 
     @property
@@ -316,7 +337,10 @@ class Speaker:
         async with aclosing(answered(self._send, request, retries=self._retries)) as pieces:
             if not request.stream:
                 body = _body(b"".join([piece async for piece in pieces]), request)
-                reply = self._adapter.parse(body, provider=self._target.provider)
+                try:
+                    reply = self._adapter.parse(body, provider=self._target.provider)
+                except Invalid as error:
+                    raise _inside(trouble_in(body), request) or error from error
                 if reply.pending is not None:
                     yield PendingReply(reply.pending)
                     return
@@ -327,8 +351,7 @@ class Speaker:
                 return
             parser, tail, told = self._adapter.stream(provider=self._target.provider), Tail(), 0
             async for piece in pieces:
-                tail.feed(piece)
-                for event in parser.feed(piece):
+                for event in _fed(parser, tail, piece, request):
                     told += 1
                     yield _named(event, request.names)
         reply = _closed(parser, tail, request)
@@ -389,16 +412,37 @@ def _body(whole: bytes, request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", body)
 
 
+def _calls_servers(body: Mapping[str, Any]) -> bool:
+    """True if the vendor may call MCP servers while it answers a request: each vendor has its own name for them."""
+    declared = body.get("tools")
+    tools = cast("list[object]", declared) if isinstance(declared, list) else []
+    named = [cast("Mapping[str, object]", tool) for tool in tools if isinstance(tool, Mapping)]
+    return bool(body.get("mcp_servers")) or any(
+        str(tool.get("type")).startswith("mcp") or "mcpServers" in tool for tool in named
+    )
+
+
+def _fed(parser: StreamParser, tail: Tail, piece: bytes, request: Request) -> list[ModelEvent]:
+    """Return the events that these bytes complete; where they are no event, raise the error that they name."""
+    tail.feed(piece)
+    try:
+        return parser.feed(piece)
+    except Invalid as error:
+        broken = _broken(tail, request)
+        if broken is None:
+            raise
+        raise broken from error
+
+
 def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
-    """Return the whole reply; raises if the stream ended with an error, or before its end."""
+    """Return the whole reply; raises if the stream has an error in it, or ended before its end."""
     try:
         reply = parser.close()
     except Invalid as error:
         raise _broken(tail, request) or error from error
-    if reply.stop is not None and not _is_failed(reply):
-        return reply
-    broken = _broken(tail, request)
-    if broken is not None:
+    is_ended = reply.stop is not None and not _is_failed(reply)
+    broken = _broken(tail, request, is_ended=is_ended)
+    if broken is not None:  # an ordinary end after it does not tell what the error has cost
         raise broken
     if _is_failed(reply):
         raise _ended_badly(reply, request)
@@ -425,8 +469,8 @@ def _ended_badly(reply: Reply, request: Request) -> CutOff:
     )
 
 
-def _broken(tail: Tail, request: Request) -> Exception | None:
-    return _inside(tail.trouble(), request)
+def _broken(tail: Tail, request: Request, *, is_ended: bool = False) -> Exception | None:
+    return _inside(tail.trouble(is_ended=is_ended), request)
 
 
 def _inside(trouble: Trouble | None, request: Request) -> Exception | None:

@@ -268,6 +268,50 @@ def test_a_run_whose_process_was_killed_is_cancelled_by_another(tmp_path: Path) 
         assert store.verify().ok
 
 
+def _sending() -> Agent:
+    """An agent that sends, looks and asks in one step."""
+
+    @perdure.tool(effect="external_write")
+    def send(to: str) -> str:
+        return "sent"
+
+    @perdure.tool(effect="read_only")
+    def look() -> str:
+        return "seen"
+
+    @perdure.tool(effect="external_write", ask=True)
+    def ask() -> str:
+        return "asked"
+
+    calls = step(use("send", to="ann"), use("send", to="bob"), use("look"), use("ask"))
+    script = Script(crash("after_started"), calls, say("Done."))
+    return Agent("planner", backend=script, tools=[send, look, ask])
+
+
+def _die_beside_others(pipe: Pipe, path: str) -> None:
+    """Run an agent that sends, looks and asks, and be killed before the first tool is called."""
+    with perdure.open(path, durability="process_crash") as store:
+        store.thread("trip", agent=_sending()).run("go")
+
+
+def test_what_a_cancelled_run_leaves_is_told_the_same_without_its_tools(tmp_path: Path) -> None:
+    """A tool that is not declared where a run is cancelled is no reason for anything."""
+    paths = [tmp_path / "with.db", tmp_path / "without.db"]
+    told: list[object] = []
+
+    for path, agent in zip(paths, (_sending(), None), strict=True):
+        with running(_die_beside_others, str(path)) as owner:
+            owner.process.join()
+        with perdure.open(path) as store:
+            thread = store.thread("trip", agent=agent)
+            thread.cancel(why="enough")
+            states = {call.tool: call.state for call in thread.calls()}
+            results = [entry.message.tool_results for entry in thread.transcript()]
+            told.append((states, [(each.status, each.content) for found in results for each in found]))
+
+    assert told[0] == told[1]
+
+
 def cancelling(store: Store, effects: list[str], *, cut_off: bool) -> Agent:
     """An agent that pays after its own run was asked to stop; if `cut_off`, its process ends right after the request."""
 

@@ -432,6 +432,59 @@ def test_a_child_whose_thread_was_removed_is_not_begun_again(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
+@pytest.mark.parametrize(
+    ("point", "state"),
+    [("after_effect", "unknown"), ("after_turn", "succeeded"), ("after_finish", "succeeded")],
+)
+def test_the_roots_ledger_says_what_became_of_the_payment_of_a_child_whose_parent_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, state: str
+) -> None:
+    """No process of the parent goes on after the kill, so none of them copies the outcome."""
+    monkeypatch.setenv("PAYMENTS", str(tmp_path / "payments"))
+    _killed(tmp_path / "agents.db", point, "child")
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t")
+        thread.cancel(why="enough")
+        (own,) = store.thread(child_threads(store)[0]).calls()
+        copied = [call.state for call in thread.calls() if call.origin == "child"]
+
+    assert own.state == state
+    assert copied == [state]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
+@pytest.mark.parametrize("how", ["resume", "worker"])
+def test_a_parent_that_ends_after_a_kill_ends_its_child(tmp_path: Path, how: str) -> None:
+    """The process that ends the parent need not have the child's agent, and no worker may have it."""
+    path = tmp_path / "agents.db"
+
+    def go() -> None:
+        with perdure.open(path) as store:
+
+            @perdure.tool(effect="external_write")
+            def stop() -> None:
+                store.thread("t").cancel(why="enough")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            child = Agent("child", backend=Script(use("stop")), tools=[stop])
+            store.thread("t", agent=delegating(child)).run("go")
+
+    _killed_in(go)
+    agent = delegating(Agent("child", backend=Script()))
+    with perdure.open(path) as store:
+        if how == "resume":
+            store.thread("t", agent=agent).resume()
+        else:
+            store.work(agent, until_idle=True)
+        runs = [(run.state, run.cancel) for each in store.threads() for run in each.runs()]
+        calls = {call.state for each in store.threads() for call in each.calls() if call.tool == "stop"}
+
+    assert runs == [("cancelled", "enough")] * 2
+    assert calls == {"unknown"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills a forked process")
 def test_a_bounded_child_leaves_a_run_that_was_cut_off_on_its_thread(tmp_path: Path) -> None:
     """The child runs on a fork of the named thread, makes no payment, and the order there is paid when it is resumed."""
     paid.clear()

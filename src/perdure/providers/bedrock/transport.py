@@ -92,6 +92,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
     except ImportError as error:
         raise missing(request.backend, "boto3", "bedrock") from error
     import urllib3.exceptions
+    from botocore.eventstream import ParserError  # pyright: ignore[reportMissingTypeStubs]
 
     begun = False
     try:
@@ -114,6 +115,16 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
         ) from error
     except (errors.BotoCoreError, urllib3.exceptions.HTTPError) as error:
         raise unreached(request.backend, error, begun=begun, server=request.server) from error
+    except (
+        ParserError,
+        AttributeError,
+        TypeError,
+    ) as error:  # boto3 takes the shape of an answer for granted
+        raise Invalid(
+            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
+            code="not_an_answer",
+            backend=request.backend,
+        ) from error
 
 
 async def _answer(request: Request) -> AsyncGenerator[bytes]:

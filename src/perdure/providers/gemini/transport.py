@@ -87,9 +87,10 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
             yield piece
     except (errors.APIError, httpx2.HTTPError, httpx2.StreamError) as error:
         raise _translated(request, error, begun=begun, secret=api.api_key) from error
-    except errors.UnknownApiResponseError as error:
+    except (errors.UnknownApiResponseError, TypeError, AttributeError) as error:
+        # The SDK takes the shape of an error's body for granted.
         raise Invalid(
-            f"{request.backend} answered with no JSON; nothing of it was kept.",
+            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
             code="not_an_answer",
             backend=request.backend,
         ) from error

@@ -31,6 +31,9 @@ class Request:
     api_key: str | None = field(default=None, repr=False)  # None: where the SDK looks, for its own vendor
     is_vouched: bool = False  # True if the user named the provider of `base_url`
     timeout: float = 600.0  # seconds of silence after which it is given up
+    calls_servers: bool = (
+        False  # the vendor may call MCP servers for it: it is repeated only after it was refused
+    )
     client_retries: bool = False  # whether a client of the user's may repeat the request by itself
 
 

@@ -112,7 +112,9 @@ class CallExecutor:
         if state == "started" or state in UNCLEAR:
             self._settler.cut_off(pending_call, "the run ended while it ran")
         else:
-            self._cancel(pending_call, "the run ended before it began")
+            # A call that writes nothing may begin before its start is durable.
+            is_unbegun = pending_call.record.reach.writes
+            self._cancel(pending_call, f"the run ended before it {'began' if is_unbegun else 'was done'}")
 
     async def _side_by_side(self, queues: list[list[PendingCall]]) -> None:
         tasks = [asyncio.create_task(self._one_after_another(queue, alone=False)) for queue in queues]

@@ -95,8 +95,11 @@ def open_calls(
     return [call for call in requested if call.id not in answered], suspended
 
 
-def open_round(round_context: RoundContext, run: str) -> OpenRound:
-    """Return the open calls of a run as a round that can be carried out and committed."""
+def open_round(round_context: RoundContext, run: str, *, is_ending: bool = False) -> OpenRound:
+    """Return the open calls of a run as a round that can be carried out and committed.
+
+    `is_ending` says that none of them is carried out: it does not matter then which tools are declared here.
+    """
     left, suspended = open_calls(
         round_context.space, run, round_context.journal.head.commit, continued_by=round_context.journal.run
     )
@@ -114,7 +117,11 @@ def open_round(round_context: RoundContext, run: str) -> OpenRound:
             pending_call.suspend(None, is_in_history=call.id in suspended)
         else:
             ruling = continue_call(
-                round_context, pending_call, message_id=message_id, is_in_history=call.id in suspended
+                round_context,
+                pending_call,
+                message_id=message_id,
+                is_in_history=call.id in suspended,
+                is_ending=is_ending,
             )
             if ruling is not None:
                 rulings[call.id] = ruling
@@ -162,11 +169,17 @@ def _belongs_elsewhere(round_context: RoundContext, recorded: VersionedCall) -> 
 
 
 def continue_call(
-    round_context: RoundContext, pending_call: PendingCall, *, message_id: str | None, is_in_history: bool
+    round_context: RoundContext,
+    pending_call: PendingCall,
+    *,
+    message_id: str | None,
+    is_in_history: bool,
+    is_ending: bool = False,
 ) -> Ruling | None:
     """Continue a ready call from its state in the ledger: settle it, suspend it, or prepare its next attempt.
 
-    `is_in_history` says that a commit names its suspension.  Returns the decision about it, if there is one.
+    `is_in_history` says that a commit names its suspension.  With `is_ending` a call whose tool is not declared here
+    stays as it is: the run ends, and its end says what becomes of the call.  Returns the decision, if there is one.
     """
     if pending_call.recorded.record.state == "awaiting_approval":
         _close_ticket(round_context, pending_call)
@@ -176,7 +189,8 @@ def continue_call(
     elif state == "awaiting_approval":
         pending_call.suspend(None, is_in_history=is_in_history)
     elif tool is None:
-        _continue_without_tool(round_context, pending_call)
+        if not is_ending:
+            _continue_without_tool(round_context, pending_call)
     else:
         _raise_effect(round_context, pending_call, tool)
         state = pending_call.recorded.record.state
@@ -236,7 +250,10 @@ def withdraw(
     with suppress(Decided):
         decisions.withdraw(round_context.space, record.id, by=by, why=why)
     pending_call.reload(calls.read(round_context.space, record.id))
-    continue_call(round_context, pending_call, message_id=message_id, is_in_history=state.is_in_history)
+    is_in_history = state.is_in_history
+    continue_call(
+        round_context, pending_call, message_id=message_id, is_in_history=is_in_history, is_ending=True
+    )
 
 
 def _close_ticket(round_context: RoundContext, pending_call: PendingCall) -> None:

@@ -11,6 +11,7 @@ they are recorded in the ledger alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from perdure.errors import Forgotten, Invalid, Moved, PerdureError
@@ -38,6 +39,7 @@ from perdure.model.patch import Op, Patch
 from perdure.model.ticket import ChildRef
 from perdure.runtime import failpoints
 from perdure.runtime.agent.builtin_tools import BUILT_IN
+from perdure.runtime.calls import root_ledger
 from perdure.runtime.calls.pending_call import PendingCall, SuspendedCall
 from perdure.runtime.calls.settlement import Settler, record_alone, record_without_lease
 from perdure.runtime.events import CallProgress
@@ -280,6 +282,10 @@ def commit_round(
         pending_call.written()
     for pending_call in unreported:
         round_context.report(pending_call)
+    if round_context.env.parent is not None:
+        with suppress(PerdureError):  # the guard reads the child's own ledger: this is for readers
+            made = [each.record for each in pending_calls if each.is_known]
+            root_ledger.settle(round_context.space, round_context.env.parent, made)
     failpoints.hit("after_turn")
     return message
 

@@ -24,6 +24,7 @@ from perdure.model.canonical import encode_struct
 from perdure.model.memory import Remembering
 from perdure.model.message import Block, Text, ToolResult
 from perdure.model.patch import Patch
+from perdure.runtime.calls import root_ledger
 from perdure.runtime.calls.pending_call import (
     NO_CHANGES,
     CallChanges,
@@ -248,7 +249,7 @@ def record_without_lease(journal: Journal, pending_call: PendingCall) -> None:
         return
     started, changes = pending_call.recorded.record, state.changes
     with suppress(PerdureError):  # the process that took over has settled it
-        settlement.late(
+        recorded = settlement.late(
             journal.env.space,
             started.id,
             attempt=started.attempt,
@@ -262,6 +263,7 @@ def record_without_lease(journal: Journal, pending_call: PendingCall) -> None:
             memory=_encoded(changes.memory),
             values=changes.values,
         )
+        root_ledger.settle_call(journal.env.space, recorded.held.record)
 
 
 def record_alone(journal: Journal, pending_call: PendingCall) -> None:
@@ -277,7 +279,7 @@ def record_late(space: Space, record: CallRecord, value: object) -> None:
     """Record a result that arrived after the call's timeout: evidence of what happened."""
     with suppress(PerdureError):  # the call is settled, or the store is closed: the call stays unknown
         staged, shown = stage_result(space, record.id, value)
-        settlement.late(
+        recorded = settlement.late(
             space,
             record.id,
             attempt=record.attempt,
@@ -286,6 +288,7 @@ def record_late(space: Space, record: CallRecord, value: object) -> None:
             preview=encode_result(shown),
             status=shown.status,
         )
+        root_ledger.settle_call(space, recorded.held.record)
 
 
 def words_for_recorded(record: CallRecord) -> tuple[Block, ...]:

@@ -112,7 +112,7 @@ async def run(
         )
     except RunFailed as failed:
         if isinstance(failed.run, Result):
-            await env.run_blocking(partial(_settle_in_root, child_env, failed.run.run, parent))
+            await env.run_blocking(partial(_settle_if_guarded, child_env, failed.run.run, parent))
         raise
     except Conflict as conflict:
         if conflict.code != "input_id_reused":
@@ -124,7 +124,7 @@ async def run(
             call=request.call,
             thread=thread,
         ) from conflict
-    await env.run_blocking(partial(_settle_in_root, child_env, result.run, parent))
+    await env.run_blocking(partial(_settle_if_guarded, child_env, result.run, parent))
     return result, ChildRef(space=child_env.space.name, thread=thread, run=result.run)
 
 
@@ -143,8 +143,11 @@ def cancel_all(
     for note in notes_of(env.space, run):
         if call is not None and note.call != call:
             continue
-        found = begun_by(env.space.beside(note.space, note.thread), note)
+        child = env.space.beside(note.space, note.thread)
+        found = begun_by(child, note)
         if found is None or found.state in ENDED:
+            if found is not None and found.parent is not None:
+                _settle_in_root(child, found.id, found.parent)
             continue
         with suppress(NotFound, Conflict):
             inside = environment(note.thread, found.agent)
@@ -269,8 +272,12 @@ def _cancel_with(env: RunEnvironment, parent_run: str, child: RunEnvironment, ru
         control.cancel(child, run, parent.record.cancel, parent.record.cancelled_by)
 
 
-def _settle_in_root(child: RunEnvironment, run: str, parent: ParentCall) -> None:
-    """Copy what became of the child's external writes to the root thread's ledger."""
+def _settle_in_root(child: Space, run: str, parent: ParentCall) -> None:
+    """Copy what became of the child's external writes to the root thread's ledger, where its own process did not."""
+    with suppress(PerdureError):  # the guard reads the child's own ledger: this is for readers
+        root_ledger.settle(child, parent, calls_of(child, run))
+
+
+def _settle_if_guarded(child: RunEnvironment, run: str, parent: ParentCall) -> None:
     if any(tool.reach.guarded for tool in child.agent.toolbox.values()):
-        with suppress(PerdureError):  # the guard reads the child's own ledger: this is for readers
-            root_ledger.settle(child.space, parent, calls_of(child.space, run))
+        _settle_in_root(child.space, run, parent)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from perdure.engines import loops
 from perdure.engines.contract import CellWrite, Hold, Step
-from perdure.errors import Corrupt, Moved, StaleHead
+from perdure.errors import Corrupt, Moved, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space, agent_after
 from perdure.history.writer import Proposal
@@ -215,19 +216,25 @@ class RunFinisher:
         return []
 
 
-def settle_open_calls(round_context: RoundContext, source: str, *, by: str | None) -> None:
-    """Commit results for the open calls that a run leaves behind; `by` is the person who cancelled the run."""
-    left = open_round(round_context, source)
+def settle_open_calls(round_context: RoundContext, source: str, *, why: str, by: str | None) -> None:
+    """Commit results for the open calls that a run leaves behind, and cancel the child runs that they started.
+
+    `why` is told of the children; `by` is the person who cancelled the run.
+    """
+    left = open_round(round_context, source, is_ending=True)
     executor = CallExecutor(round_context, round_context.journal.root, {}, message_id=left.message_id)
     for pending_call in left.pending_calls:
         if pending_call.stage == "suspended":
-            why = "the run ended before it was decided"
-            withdraw(round_context, pending_call, why, message_id=left.message_id, by=by)
+            undecided = "the run ended before it was decided"
+            withdraw(round_context, pending_call, undecided, message_id=left.message_id, by=by)
         executor.abandon(pending_call)
     settled = [pending_call for pending_call in left.pending_calls if pending_call.stage == "settled"]
     if settled:
         draft = round_context.journal.draft("tool_results_committed")
         commit_round(round_context, settled, draft, message_id=left.message_id)
+    if round_context.env.cancel_children is not None:
+        with suppress(PerdureError):  # a child that goes on later finds that its parent has ended
+            round_context.env.cancel_children(round_context.journal.run, why)
 
 
 class RunBranch:

@@ -583,7 +583,8 @@ class LiveRun:
         while not is_closed:
             self._journal.unstage()
             by = self._record.cancelled_by
-            settle_open_calls(self._round_context, self._finisher.source, by=by)
+            over = why if status == "cancelled" else f"its parent has {status}"
+            settle_open_calls(self._round_context, self._finisher.source, why=over, by=by)
             is_closed = self._finisher.close(status, why, kind)
         return self._result()
 
