@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -23,13 +21,7 @@ from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallRecord, CallSta
 from perdure.model.effect import check_effect
 from perdure.projections.calls import Book, decode_transition
 from tests.coded import raises
-from tests.ledger.books import ENGINES, Keeper, engine_of
-
-
-@pytest.fixture(params=ENGINES)
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
-    """A keeper on each engine."""
-    return Keeper(engine_of(request.param, tmp_path))
+from tests.ledger.books import Keeper
 
 
 def at(state: CallState) -> VersionedCall:

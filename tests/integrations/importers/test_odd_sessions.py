@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,6 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 TOKEN = "gAAAAABo" + "x" * 92
 
 Line = dict[str, Any]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def claude(uuid: str, parent: str | None, kind: str, **fields: Any) -> Line:
