@@ -12,14 +12,17 @@ import os
 import shutil
 from collections.abc import Generator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import perdure
+from perdure import Store
 from tests import selection
 from tests.engines.postgres.server import MISSING, OLDER, Server, ServerNotStarted, shared_server
-from tests.engines.postgres.stores import SERVER
+from tests.engines.postgres.stores import SERVER, new_store
 
 pytest_plugins = ["tests.parallel", "tests.socket_owners"]
 
@@ -35,6 +38,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES_MIN = 4 << 30  # a run needs less than one
+
+_names = count()
 
 if (
     IN_MEMORY.is_dir()
@@ -80,3 +85,18 @@ def older_postgres() -> Generator[Server]:
         except ServerNotStarted as reason:
             pytest.skip(str(reason))
         yield server
+
+
+@pytest.fixture(params=selection.engines("sqlite", "memory", "postgres"))
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that does not exist yet and can be opened several times."""
+    if request.param == "memory":
+        return f"memory:test-{next(_names)}"
+    return new_store(request) if request.param == "postgres" else str(tmp_path / "agents.db")
+
+
+@pytest.fixture
+def store(store_url: str) -> Generator[Store]:
+    """A store of that address."""
+    with perdure.open(store_url) as opened:
+        yield opened

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import perdure
@@ -22,13 +20,6 @@ def text_of(size: int) -> str:
     """So many characters, with a needle in the middle."""
     half = "It rains in Bergen, and the ferry leaves at nine. " * (size // 100 + 1)
     return f"{half[: size // 2]}{MIDDLE}{half[: size - size // 2 - len(MIDDLE)]}"
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """An empty store."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def said(store: Store, *results: str, window: int, args: str = "") -> Thread:

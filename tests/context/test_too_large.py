@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-
-import pytest
 
 import perdure
 from perdure import Agent, ContextLimits, Store
@@ -18,13 +15,6 @@ from tests.context.lines import answer, asked, asking, check_pairs, planner, que
 SMALL = ContextLimits(window=4_000, turns=3)
 ROOM = 3_000  # a quarter is kept for the answer
 MARK = "are left out here by Perdure"
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """An empty store."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def most(context: Context) -> int:

@@ -24,12 +24,6 @@ BACKUPS = sized(4, 60)
 SECONDS = sized(1.5, 40.0)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
 def test_every_backup_is_one_moment_of_the_history(path: Path) -> None:
     """Each holds a beginning of what was written, no shorter than the one before, and verifies."""
     with perdure.open(path) as store, ExitStack() as stack:

@@ -92,12 +92,6 @@ def asked_after_the_death(path: Path, question: str, how: str = "") -> Any:
         return answer
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
 def test_what_another_process_calls_absent_never_comes_back(path: Path) -> None:
     """It is looked up, found absent, and is still so when everybody has ended."""
     assert asked_after_the_death(path, "look up") is None

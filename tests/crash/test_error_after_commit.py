@@ -36,12 +36,6 @@ def apply_and_die(pipe: Pipe, path: str, wanted: Write) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
 def engine(path: Path) -> Iterator[SqliteEngine]:
     """The store."""
     with closing(SqliteEngine(path)) as engine:

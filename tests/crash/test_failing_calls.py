@@ -59,12 +59,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_BATCH_MIN", 60)
 
 
-@pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    """The lock file of every store of the test."""
-    return tmp_path / "lock"
-
-
 def live(disk: Disk, lock: Path, ids: str, *, tries: int = TRIES_MAX) -> Life:
     """Do a day's work, each step again if it fails, until `tries` were in vain; what was done before is done again."""
     life, began = Life(), time.monotonic()

@@ -26,12 +26,6 @@ from tests.crash.processes import running
 FORKS = sized(6, 200)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
 @contextmanager
 def looked_at(path: Path) -> Generator[SqliteEngine]:
     """The store as another process sees it; closing it again moves the log into the database if no process has it open."""

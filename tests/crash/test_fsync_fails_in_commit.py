@@ -122,12 +122,6 @@ def lies_after(disk: Disk, lock: Path, told: Told) -> list[str]:
         return [f"{lie} (failed calls {disk.failed}, seed {SEED})" for lie in told.lies(engine)]
 
 
-@pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    """The lock file of the store."""
-    return tmp_path / "lock"
-
-
 @pytest.mark.parametrize("goes_on", [False, True], ids=["then killed", "goes on, then killed"])
 @pytest.mark.parametrize("times", [1, 2, 3, None], ids=["COMMIT", "and the barrier", "and the next", "all"])
 def test_what_was_absent_never_comes_back(lock: Path, times: int | None, goes_on: bool) -> None:

@@ -47,12 +47,6 @@ def disk() -> Disk:
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    """The lock file of the store."""
-    return tmp_path / "lock"
-
-
-@pytest.fixture
 def engine(disk: Disk, lock: Path) -> Iterator[SqliteEngine]:
     """A store on that disk."""
     with engine_on(disk, lock) as engine:

@@ -36,12 +36,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_BATCH_MIN", 60)
 
 
-@pytest.fixture
-def lock(tmp_path: Path) -> Path:
-    """The lock file of every store of the test."""
-    return tmp_path / "lock"
-
-
 def worked(lock: Path, *, durable: bool = True, turns: int = TURNS) -> Workload:
     """A workload that does a day's work and marks each fact when it was acknowledged."""
 

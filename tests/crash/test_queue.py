@@ -30,12 +30,6 @@ THREADS, WRITES = 8, 25
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
 def engine(path: Path) -> Iterator[SqliteEngine]:
     """A store that does not wait long."""
     with closing(SqliteEngine(path, wait_seconds=0.3)) as engine:

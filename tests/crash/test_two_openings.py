@@ -33,12 +33,6 @@ LONG = "a document that changes a little " * 30
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
 def one(path: Path) -> Iterator[SqliteEngine]:
     """The store, opened."""
     with closing(SqliteEngine(path)) as engine:

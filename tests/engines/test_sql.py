@@ -66,27 +66,31 @@ def asked(url: str, query: str) -> list[tuple[object, ...]]:
         return list(opened.query(query)[1])
 
 
-def views(url: str) -> dict[str, list[str]]:
+def views(store: sql.Sql) -> dict[str, list[str]]:
     """The views of a store, with their columns."""
     names = "SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name"
     return {
-        str(name): [str(row[1]) for row in asked(url, f"PRAGMA table_info({name})")]
-        for (name,) in asked(url, names)
+        str(name): [str(row[1]) for row in store.query(f"PRAGMA table_info({name})")[1]]
+        for (name,) in list(store.query(names)[1])
     }
 
 
 def test_every_view_shows_the_same_on_every_engine(addresses: list[str]) -> None:
     """Names, columns and rows, hostile text included."""
-    shapes = [views(url) for url in addresses]
-    assert shapes[0] == shapes[1]
-    assert len(shapes[0]) > 10
+    with ExitStack() as opened:
+        stores = [opened.enter_context(closing(open_sql(url, entries=map_entries))) for url in addresses]
+        shapes = [views(store) for store in stores]
+        assert shapes[0] == shapes[1]
+        assert len(shapes[0]) > 10
 
-    for view, columns in shapes[0].items():
-        shown = ", ".join(column for column in columns if column not in NUMBERS)
-        file, other = (sorted(asked(url, f"SELECT {shown} FROM {view}"), key=repr) for url in addresses)
-        assert file == other, view
-    events = "SELECT json_extract(payload_json, '$.message.content[0].text') FROM conversation_events WHERE id LIKE 'h-%'"
-    assert {text for (text,) in asked(addresses[1], events)} == set(HOSTILE)
+        for view, columns in shapes[0].items():
+            shown = ", ".join(column for column in columns if column not in NUMBERS)
+            file, other = (
+                sorted(store.query(f"SELECT {shown} FROM {view}")[1], key=repr) for store in stores
+            )
+            assert file == other, view
+        events = "SELECT json_extract(payload_json, '$.message.content[0].text') FROM conversation_events WHERE id LIKE 'h-%'"
+        assert {text for (text,) in stores[1].query(events)[1]} == set(HOSTILE)
 
 
 def test_names_of_any_kind_are_shown(url: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -19,23 +17,25 @@ from perdure.history.writer import Proposal
 from perdure.ledger import calls
 from perdure.ledger.calls import VersionedCall
 from perdure.ledger.verify import faults
-from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallState
+from perdure.model.call import SETTLED, STATES, TRANSITIONS, CallRecord, CallState
 from perdure.model.effect import check_effect
-from perdure.projections.calls import decode_transition, fold
+from perdure.projections.calls import Book, decode_transition
 from tests.coded import raises
-from tests.ledger.books import ENGINES, Keeper, engine_of
-
-
-@pytest.fixture(params=ENGINES)
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
-    """A keeper on each engine."""
-    return Keeper(engine_of(request.param, tmp_path))
+from tests.ledger.books import Keeper
 
 
 def at(state: CallState) -> VersionedCall:
     """A call in that state, wherever it came from."""
     record = msgspec.structs.replace(Keeper().record("c"), state=state)
     return VersionedCall(record, 7)
+
+
+def folded(keeper: Keeper) -> dict[str, CallRecord]:
+    """Every call by its id, from the entries of the ledger alone."""
+    book = Book()
+    for body in keeper.bodies():
+        book.take(decode_transition(body))
+    return book.calls
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -64,7 +64,7 @@ def test_a_turn_of_the_table_is_durable_and_told_by_the_log(keeper: Keeper) -> N
     held = keeper.succeed(held)
 
     assert calls.read(keeper.space, "c") == held
-    assert fold(keeper.bodies()) == {"c": held.record}
+    assert folded(keeper) == {"c": held.record}
     assert (held.record.state, held.record.attempt, held.revision) == ("succeeded", 1, 2)
     assert verify(keeper.engine).ok
     assert faults(keeper.space) == []
@@ -175,7 +175,7 @@ def test_words_that_are_no_text_do_not_stop_a_record(keeper: Keeper) -> None:
 
     assert (lost.record.why or "").startswith("�x")
     assert len(lost.record.why or "") == calls.WHY_MAX
-    assert fold(keeper.bodies()) == {"c": lost.record}
+    assert folded(keeper) == {"c": lost.record}
 
 
 def test_a_call_enters_as_proposed_and_under_a_name() -> None:
@@ -271,9 +271,7 @@ def test_folding_the_log_gives_the_cells(steps: list[tuple[str, CallState]]) -> 
             assert legal
             states[id] = tried.record.state
 
-    assert fold(keeper.bodies()) == {
-        held.record.id: held.record for held in calls.listing(keeper.space, limit=9)
-    }
+    assert folded(keeper) == {held.record.id: held.record for held in calls.listing(keeper.space, limit=9)}
     assert {id: calls.read(keeper.space, id).record.state for id in states} == states
     assert faults(keeper.space) == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Barrier, Thread
 
 import msgspec
@@ -18,13 +17,7 @@ from perdure.ledger.settlement import late, resolve
 from perdure.model.call import CallRecord, CallState
 from perdure.model.head import MAIN
 from tests.coded import raises
-from tests.ledger.books import ANTHROPIC, ENGINES, OPENAI, Keeper, engine_of
-
-
-@pytest.fixture(params=ENGINES)
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
-    """A keeper on each engine."""
-    return Keeper(engine_of(request.param, tmp_path))
+from tests.ledger.books import ANTHROPIC, OPENAI, Keeper
 
 
 def repeated(keeper: Keeper, record: CallRecord) -> tuple[str, str]:

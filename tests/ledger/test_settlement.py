@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perdure.errors import Conflict, Invalid
@@ -14,13 +12,7 @@ from perdure.ledger.verify import faults
 from perdure.model.call import CallState
 from perdure.projections.calls import decode_transition
 from tests.coded import raises
-from tests.ledger.books import ENGINES, Keeper, engine_of
-
-
-@pytest.fixture(params=ENGINES)
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
-    """A keeper on each engine."""
-    return Keeper(engine_of(request.param, tmp_path))
+from tests.ledger.books import Keeper
 
 
 def started(keeper: Keeper, *states: CallState) -> VersionedCall:

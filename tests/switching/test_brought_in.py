@@ -19,12 +19,6 @@ from tests.switching.scenes import Counting
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
-@pytest.fixture
-def world() -> Counting:
-    """What is done to the outside."""
-    return Counting()
-
-
 def payer(tool: Tool, *, backend: str = B, to: str = "ann") -> Agent:
     """An agent whose model pays somebody at once, as often as it is run."""
     turns = [use("pay", to=to), say("Paid.")] * 4

@@ -11,12 +11,6 @@ from tests.switching.scenes import Counting
 A, B = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5"
 
 
-@pytest.fixture
-def world() -> Counting:
-    """What is done to the outside."""
-    return Counting()
-
-
 def paid(store: Store, world: Counting, *, guard: str = "ask") -> Thread:
     """A thread on which Ann was paid."""
     tool = world.tool(guard="allow" if guard == "allow" else "ask")

@@ -35,12 +35,6 @@ from tests.switching.scenes import PICTURE, Counting, committed
 A, B, C = "openai:gpt-5.6", "anthropic:claude-sonnet-5-5", "google:gemini-2.5-pro"
 
 
-@pytest.fixture
-def world() -> Counting:
-    """What is done to the outside."""
-    return Counting()
-
-
 class BreaksOff:
     """A model that breaks off in the middle of asking for a tool."""
 

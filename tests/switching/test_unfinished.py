@@ -17,12 +17,6 @@ from tests.switching.scenes import Counting, committed
 B = "anthropic:claude-sonnet-5-5"
 
 
-@pytest.fixture
-def world() -> Counting:
-    """What is done to the outside."""
-    return Counting()
-
-
 def payer(tool: Tool, *steps: ScriptStep, policy: Policy | None = None) -> Agent:
     """An agent that pays."""
     script = Script(*steps, backend="openai:gpt-5.6")

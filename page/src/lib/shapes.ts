@@ -65,7 +65,6 @@ export interface Run {
   thread: string; id: string; agent: string; timeline: string; state: string; interrupted: boolean; decided: boolean;
   begun_at: string; at: string; backend: string | null; why: string | null; set_aside: boolean; scheduled: boolean;
 }
-export interface RunPage { runs: Run[]; more: boolean }
 export interface Loss { kind: string; where: string; what: string; why: string }
 export interface RunDetail {
   run: Run; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;

@@ -117,7 +117,7 @@ def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator
     yield from _note(scale, drawn, tier=5, prefix="Memory ")
     yield from _artifacts(scale, drawn)
     yield from _needed(scale, drawn)
-    yield from _left_out(drawn, ask)
+    yield from _left_out(drawn)
 
 
 class _Counting:
@@ -296,7 +296,7 @@ def _older(needed: Needed, tokens: int, why: str, *, included: bool) -> PlanItem
     )
 
 
-def _left_out(drawn: BuiltContext, ask: ContextRequest) -> Iterator[PlanItem]:
+def _left_out(drawn: BuiltContext) -> Iterator[PlanItem]:
     """Yield one item for the older turns that are not shown; they are not read, so their tokens are not known."""
     if drawn.first is None:
         return

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from perdure.engines import loops
-from perdure.engines.contract import Cell, CellOf, CellWrite, Fence, Write
+from perdure.engines.contract import Cell, CellOf, CellWrite, Write
 from perdure.errors import Conflict, Corrupt, Invalid, Moved, NotFound
 from perdure.history import writer
 from perdure.history.artifacts import Staged
@@ -331,12 +331,11 @@ def post(
     space: Space,
     transitions: Sequence[CallTransition],
     *,
-    fences: tuple[Fence, ...] = (),
     op_id: str | None = None,
 ) -> tuple[VersionedCall, ...]:
     """Write `transitions` in one durable write that moves no head, and return the calls as they are after it.
 
-    Raises `Conflict`, having written nothing, if one of their cells or a fence is at another revision.  `op_id` names
+    Raises `Conflict`, having written nothing, if one of their cells, or a fence of `space`, is at another revision.  `op_id` names
     a write that the caller may repeat; None: the caller does not repeat it.
     """
     intent = "\n".join([f"{each.record.state} {each.record.id}" for each in transitions])
@@ -344,7 +343,7 @@ def post(
         space=space.name,
         op_id=op_id or space.ids(),
         intent=digest_of(Kind.BODY, intent.encode()),
-        fences=(*space.fences, *fences) if fences else space.fences,
+        fences=space.fences,
         objects=tuple([each for transition in transitions for each in transition.objects]),
         cells=tuple([each for transition in transitions for each in transition.cells]),
         entries=tuple([transition.entry for transition in transitions]),

@@ -131,8 +131,6 @@ def repetition(
     at: int,
     message: str = "",
     arguments_schema: str | None = None,
-    expires_at: int | None = None,
-    on_timeout: OnTimeout = "expire",
     starts: Mapping[str, int] | None = None,
     root: str | None = None,
 ) -> Ticket:
@@ -151,8 +149,6 @@ def repetition(
         message=message,
         parameters=canonical.encode(shown).decode(),
         arguments_schema=arguments_schema,
-        expires_at=expires_at,
-        on_timeout=on_timeout,
     )
 
 

@@ -8,8 +8,6 @@ decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from perdure.errors import Corrupt
@@ -17,7 +15,7 @@ from perdure.model import canonical
 from perdure.model.call import TRANSITIONS, CallRecord, CallState
 from perdure.model.ticket import Decision, Ticket
 
-__all__ = ["NOTHING", "Book", "Transition", "decode_transition", "fold"]
+__all__ = ["NOTHING", "Book", "Transition", "decode_transition"]
 
 NOTHING = msgspec.Raw(b"")
 
@@ -82,14 +80,6 @@ class Book:
             if asked is None:
                 raise _unfit(step, f"it decides ticket '{step.decided}', which was never opened")
             self.tickets[step.decided] = msgspec.structs.replace(asked, decision=step.decision)
-
-
-def fold(entries: Iterable[bytes]) -> dict[str, CallRecord]:
-    """Return every call by its id, after all entries; raises `Corrupt` if they do not fit together."""
-    book = Book()
-    for body in entries:
-        book.take(decode_transition(body))
-    return book.calls
 
 
 def _check_hops(step: Transition, before: CallRecord | None) -> None:

@@ -65,11 +65,6 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
     digest: Digest
     commit: Commit | CommitEvents
 
-    @property
-    def bodies(self) -> tuple[Digest, ...]:
-        """The bodies to read for it."""
-        return (self.event.body,) if self.event.vendor is None else (self.event.body, self.event.vendor)
-
 
 _NO_BODIES: Mapping[Digest, bytes | Forgotten | None] = {}
 _BRIEF = 60  # characters of a text in the form that a prompt shows

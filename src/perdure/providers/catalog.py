@@ -1,7 +1,7 @@
 """Reads the catalog: limits, prices and features of models, as data with a date and sources.
 
     catalog.shipped().card("openai", "gpt-5.6").context_window
-    catalog.resolve("gpt-5.6")                                 "openai:gpt-5.6"
+    catalog.shipped().resolve("gpt-5.6")                       "openai:gpt-5.6"
 
 The data is `models.json` beside this file.  A user's file of the same form overrides it, field by field;
 the caller passes its path.  An unknown model gets its provider's defaults and a note that says so: asking
@@ -38,7 +38,6 @@ __all__ = [
     "Prices",
     "chosen",
     "read",
-    "resolve",
     "shipped",
 ]
 
@@ -326,11 +325,6 @@ def chosen(environment: Mapping[str, str], home: Path) -> Catalog:
         return read(Path(named))
     usual = home / ".config" / "perdure" / "models.json"
     return read(usual) if usual.is_file() else shipped()
-
-
-def resolve(name: str) -> str | None:
-    """Return `provider:name` for a model's name that is unique in the shipped catalog; None if it is unknown."""
-    return shipped().resolve(name)
 
 
 def _decoded(body: bytes, where: str) -> _Data:

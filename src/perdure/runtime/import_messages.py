@@ -211,8 +211,7 @@ def _name(item: ImportedItem) -> str:
     return IMPORTED + sha256(item.id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# Fields by which a request, or a reply, is recognised.
-_REQUESTS = ("messages", "contents", "input")
+# Fields by which a reply is recognised.
 _REPLIES = ("choices", "output", "candidates", "steps")
 _NOTES = ("endpoint", "system")  # an adapter's notes on the server, and on the form of the system prompt
 

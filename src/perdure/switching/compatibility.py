@@ -240,7 +240,7 @@ def _media(shown: ShownToTarget, to: BackendProfile) -> Iterator[Item]:
     if any(_uri(block) in left_out for block in bound):
         yield _removed("files", "Files kept by the vendor will not be shown", why=why)
     elif bound:
-        yield _bound_files(bound, strange)
+        yield _bound_files(strange)
 
 
 def _left_out(shown: ShownToTarget) -> set[str]:
@@ -273,7 +273,7 @@ def _medium(topic: Topic, word: str, when: str, level: Level, *, same: bool) -> 
     return Item(topic=topic, mark="converted", says=says, fallback="transformed", why=why)
 
 
-def _bound_files(bound: Sequence[Block], strange: Sequence[Block]) -> Item:
+def _bound_files(strange: Sequence[Block]) -> Item:
     if not strange:
         return _kept("files", "Files kept by the vendor supported")
     owners = ", ".join(sorted({_uri(block).removeprefix(_FILE_ID).partition("/")[0] for block in strange}))

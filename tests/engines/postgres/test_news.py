@@ -90,7 +90,7 @@ class TestTelling:
         engine, other, delays = open_engine(), open_engine(), list[float]()
         engine.apply(write("op", b"{}"))
         seen = other.wait({SPACE: -1}, LONG)[SPACE]
-        for number in range(5):
+        for number in range(3):
             arrived: list[float] = []
 
             def follow(seen: int = seen, arrived: list[float] = arrived) -> None:

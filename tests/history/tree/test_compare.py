@@ -11,12 +11,6 @@ PATHS = ordinary(2_000)
 
 
 @pytest.fixture
-def resources() -> Shelf:
-    """A store of nodes."""
-    return Shelf()
-
-
-@pytest.fixture
 def tree(resources: Shelf) -> Tree:
     """A map of 2,000 ordinary paths."""
     return resources.of(PATHS)

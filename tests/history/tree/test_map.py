@@ -15,12 +15,6 @@ from tests.history.tree.maps import Shelf, blob, comb, entry, ordinary, paths_of
 
 
 @pytest.fixture
-def resources() -> Shelf:
-    """A store of nodes."""
-    return Shelf()
-
-
-@pytest.fixture
 def thousand(resources: Shelf) -> Tree:
     """A map of 1,000 ordinary paths."""
     return resources.of(ordinary(1_000))

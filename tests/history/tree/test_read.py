@@ -16,12 +16,6 @@ TAIL = make_tail(entry("/a"))
 
 
 @pytest.fixture
-def resources() -> Shelf:
-    """A store of nodes."""
-    return Shelf()
-
-
-@pytest.fixture
 def tree(resources: Shelf) -> Tree:
     """A map of 2,000 ordinary paths."""
     return resources.of(PATHS)

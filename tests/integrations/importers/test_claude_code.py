@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,6 @@ from tests.integrations.importers.counts import Counts, import_faults, in_store,
 THREAD = f"claude-code:{SESSION}"
 CHILD = f"{THREAD}/agent-a1b2c3d4"
 SEEDS = range(SEED, SEED + sized(1, 30))
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture

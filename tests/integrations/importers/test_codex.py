@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,13 +21,6 @@ from tests.integrations.importers.codex_sessions import (
 from tests.integrations.importers.counts import import_faults, in_store, sound
 
 THREAD = f"codex:{SESSION}"
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture

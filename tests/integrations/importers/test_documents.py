@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import perdure
 from perdure import Store
 from perdure.errors import Unsupported
 from perdure.integrations.importers import import_sessions
@@ -48,13 +46,6 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": '{"type": "heartbeat", "reason": "again"}'}]},
 ]
 TOOL = {"id": "tool-0", "name": "wipe", "source_code": "import os\nos.system('true')"}
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def saved(path: Path, name: str, value: object) -> Path:

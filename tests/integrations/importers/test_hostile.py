@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ from tests.crash.campaign import SEED, sized
 from tests.integrations.importers.claude_sessions import SESSION, ClaudeWriter, write_project
 from tests.integrations.importers.codex_sessions import write_rollout
 from tests.integrations.importers.counts import sound
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def saved(path: Path, *lines: object) -> Path:

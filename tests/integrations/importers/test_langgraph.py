@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 from uuid import UUID
@@ -12,7 +11,6 @@ from uuid import UUID
 import msgspec
 import pytest
 
-import perdure
 from perdure import Store
 from perdure.errors import Invalid, Unsupported
 from perdure.integrations.importers import import_sessions
@@ -22,13 +20,6 @@ from tests.engines.postgres.server import Server
 from tests.integrations.importers.counts import Counts, in_store, sound
 
 CONSTRUCTED, CALLED, PYDANTIC = 0, 3, 5
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def packed(value: Any) -> bytes:

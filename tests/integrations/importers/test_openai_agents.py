@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import perdure
 from perdure import Store
 from perdure.integrations.importers import import_sessions
 from tests.integrations.importers.counts import Counts, in_store, sound
@@ -24,13 +23,6 @@ ITEMS: list[dict[str, Any]] = [
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
 ]
 COUNTS = Counts(inputs=1, replies=2, calls=1, results=1)
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def database(path: Path, items: Sequence[object], table: str = "agent_messages") -> Path:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import perdure
 from perdure import Store
 from perdure.integrations.importers import import_sessions
 from tests.crash.campaign import SEED, sized
@@ -20,13 +19,6 @@ from tests.integrations.importers.counts import import_faults
 SEEDS = range(SEED, SEED + sized(1, 20))
 Lines = list[dict[str, Any]]
 BOM = b"\xef\xbb\xbf"
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """A store in memory."""
-    with perdure.open("memory:") as opened:
-        yield opened
 
 
 def written(lines: Lines, end: str = "\n") -> bytes:

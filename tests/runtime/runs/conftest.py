@@ -1,37 +1,14 @@
-"""Stores that runs are tried on: in memory, and in a real file."""
+"""What the tests of runs share: a directory for processes that are killed, and what tools change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-import perdure
-from perdure import Store
-from tests.engines.postgres.stores import new_store
-from tests.selection import engines
-
-_names = count()
-
-
-@pytest.fixture(params=engines("sqlite", "memory", "postgres"))
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a store that does not exist yet and can be opened several times."""
-    if request.param == "memory":
-        return f"memory:runs-{next(_names)}"
-    if request.param == "postgres":
-        return new_store(request)
-    return str(tmp_path / "agents.db")
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[Store]:
-    """A store of that address."""
-    with perdure.open(store_url) as opened:
-        yield opened
+from tests.runtime.runs.world import World
 
 
 @pytest.fixture
@@ -40,3 +17,9 @@ def memory_path() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with TemporaryDirectory(prefix="perdure-", dir=memory if memory.is_dir() else None) as made:
         yield Path(made)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """What tools change outside of the store."""
+    return World(tmp_path / "world")

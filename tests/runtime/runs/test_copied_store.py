@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import perdure
 from perdure import Agent, Call, Store
 from perdure.testing import Script, say, use
@@ -14,12 +12,6 @@ from tests.runtime.runs.opened import store_in
 from tests.runtime.runs.world import World
 
 LEASE_SECONDS = 1.5  # a copy knows nothing of the process that holds it
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """What was really sent, by whichever store."""
-    return World(tmp_path / "world")
 
 
 def sending(world: World, store: Store | None, copy: Path, **how: Any) -> Agent:

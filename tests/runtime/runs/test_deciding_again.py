@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -27,12 +26,6 @@ DECISIONS: dict[Verdict, object] = {
     "answer": "by hand",
 }
 OTHERS = [(first, other) for first in DECISIONS for other in DECISIONS if first != other]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Where letters go."""
-    return World(tmp_path / "world")
 
 
 @pytest.fixture

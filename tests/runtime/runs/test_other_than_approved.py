@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import perdure
@@ -14,12 +12,6 @@ from perdure.runtime.tools.tool import Tool
 from perdure.store.thread import Thread
 from perdure.testing import Script, say, use
 from tests.runtime.runs.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Where payments go."""
-    return World(tmp_path / "world")
 
 
 def paying(world: World, tool: Tool) -> Agent:

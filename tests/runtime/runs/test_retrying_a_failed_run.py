@@ -42,12 +42,6 @@ def look() -> str:
     return "seen"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """The world outside."""
-    return World(tmp_path / "world")
-
-
 def failed(store: Store, world: World, policy: HeadPolicy = "each_step", keep: OnFailure = "restore") -> str:
     """The id of a run of input 'm1' that sent its letter and failed after it."""
     thread = store.thread("trip", agent=sender(world, fails=True))

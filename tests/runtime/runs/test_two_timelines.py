@@ -30,12 +30,6 @@ ROUNDS = sized(4, 50)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Where letters go."""
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
 def asked(store: Store, world: World) -> Thread:
     """A thread whose only run waits for the approval of a letter to Ann."""
     thread = store.thread("letters", agent=postman(world, ask=True))

@@ -5,8 +5,6 @@ Run again, the guard asks before the letter is sent once more, and the ledger sh
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perdure import Store
@@ -15,12 +13,6 @@ from perdure.testing import say, use
 from tests.runtime.runs.postman import postman
 from tests.runtime.runs.unguarded import guard_by_id_alone
 from tests.runtime.runs.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Where letters go."""
-    return World(tmp_path / "world")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -19,13 +18,6 @@ from perdure.testing import Script, say
 from tests.coded import raises
 from tests.selection import some
 from tests.store.git_export.looking import BEGAN, branches, clean, git, opened, show, tree
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with opened(tmp_path / "store.db") as store:
-        yield store
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
@@ -15,14 +14,7 @@ from perdure.errors import Conflict, NotFound
 from perdure.store import git_export
 from tests.coded import raises
 from tests.forked import ForkedProcess, commands
-from tests.store.git_export.looking import branches, clean, git, opened
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with opened(tmp_path / "store.db") as store:
-        yield store
+from tests.store.git_export.looking import branches, clean, git
 
 
 def test_following_waits_and_tells_of_what_moved(store: Store, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,14 +14,7 @@ from perdure.model.artifact import decode_artifact
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.store import git_export
-from tests.store.git_export.looking import branches, clean, opened, show, tree
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with opened(tmp_path / "store.db") as store:
-        yield store
+from tests.store.git_export.looking import branches, clean, show, tree
 
 
 @pytest.fixture

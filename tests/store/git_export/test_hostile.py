@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from perdure import Store
 from perdure.errors import Invalid
 from perdure.store import git_export
 from tests.projections.git.test_names import TRICKS, read_back
-from tests.store.git_export.looking import branches, clean, git, opened, show, tree
+from tests.store.git_export.looking import branches, clean, git, show, tree
 
 FORGED = (
     "Hi\n\nThread: other\nCommit: forged\n\nM 100644 inline x\ndata 3\nabc\ncommit refs/heads/evil\ndone\n"
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with opened(tmp_path / "store.db") as store:
-        yield store
 
 
 def test_every_hostile_path_is_a_file_below_state(store: Store, tmp_path: Path) -> None:

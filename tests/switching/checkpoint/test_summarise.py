@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from perdure import Thread, testing
+from perdure.history.ancestry import present
 from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from perdure.model.context import Context
 from perdure.providers.contract import Model, ModelEvent, TextChunk
 from perdure.switching.checkpoint import derive
-from perdure.switching.checkpoint.summary import faults, grounded, summarised
+from perdure.switching.checkpoint.summary import grounded, summarised
 from tests.switching.checkpoint.tellers import Teller
 from tests.switching.checkpoint.works import Work, space_of
 
@@ -56,7 +57,8 @@ def test_an_honest_summary_is_kept_beside_what_was_derived(thread: Thread) -> No
     assert (found.told.by, found.told.summary.decisions) == ("teller:one", ("Use DY2, not SK1.",))
     assert found.summary == plain.summary
     assert found.validation.ok
-    assert faults(space_of(thread), found) == []
+    cited = [claim.event for claim in found.told.claims]
+    assert all(event and present(space_of(thread), event, found.commit) for event in cited)
     assert decode_checkpoint(encode_checkpoint(found)) == found
 
 

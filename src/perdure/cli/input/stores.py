@@ -51,12 +51,12 @@ def writing(everywhere: Everywhere) -> Generator[Store]:
 
 
 @contextmanager
-def engine(everywhere: Everywhere, *, read_only: bool = True) -> Generator[Engine]:
-    """Open the engine of the store, for work on the store as a whole."""
+def engine(everywhere: Everywhere) -> Generator[Engine]:
+    """Open the engine of the store to read, for work on the store as a whole."""
     place = everywhere.store
     opened = _known(
         everywhere,
-        lambda: open_engine(place, read_only=read_only, create=False, durability="power_loss"),
+        lambda: open_engine(place, read_only=True, create=False, durability="power_loss"),
     )
     try:
         yield opened

@@ -40,7 +40,6 @@ from perdure.model.patch import JSON_TYPE, Clear, Delete, Edit, Op, Patch, Put, 
 __all__ = [
     "Ops",
     "Patched",
-    "apply",
     "own_source",
     "document_faults",
     "replay",
@@ -366,11 +365,6 @@ def replay(space: Space, root: Digest, patch: Patch) -> tuple[Digest, tuple[Obje
     for op in patch.ops:
         draft = _apply(space, draft, op)
     return draft.finish()
-
-
-def apply(space: Space, root: Digest, patch: Patch) -> Digest:
-    """Return the root after `patch`; raises `NotFound` where the patch does not fit."""
-    return replay(space, root, patch)[0]
 
 
 def document_faults(space: Space, root: Digest, patch: Patch) -> list[str]:

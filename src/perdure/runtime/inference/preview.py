@@ -27,10 +27,9 @@ from perdure.model.canonical import Json
 from perdure.model.context import Context
 from perdure.model.digest import Digest
 from perdure.model.recipe import Frame, decode_frame, decode_recipe
-from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.backend import Backend
-from perdure.providers.contract import Loss, Rendered, decode_losses
+from perdure.providers.contract import Rendered
 from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, check_model, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.inference.backend import given_as, given_for
@@ -44,7 +43,6 @@ __all__ = [
     "context_of",
     "last_step",
     "planned",
-    "recorded",
     "render",
     "render_as",
     "request",
@@ -141,11 +139,6 @@ def render_as(env: RunEnvironment, api: str, *, at: Digest | None, model: str = 
     return Rendered(
         body={name: value for name, value in rendered.body.items() if name != "model"}, losses=rendered.losses
     )
-
-
-def recorded(space: Space, entry: TranscriptEntry) -> tuple[Loss, ...]:
-    """Return what the step of a message could not carry over unchanged; nothing if no step of a run wrote it."""
-    return decode_losses(space.body(entry.losses)) if entry.losses is not None else ()
 
 
 def context_of(env: RunEnvironment, at: Digest | None) -> Context:

@@ -227,13 +227,13 @@ def _remember(spaces: Spaces, thread: Space, step: Step) -> None:
     events = [event for event in step.changeset.events if isinstance(event, MemoryWritten)]
     if not events:
         return
-    agent = _agent_of(spaces, thread, step)
+    agent = _agent_of(spaces, step)
     for owner in dict.fromkeys(event.owner for event in events):
         memory = _roomy(spaces(memory_model.MEMORY + owner))
         memory_write.deliver(thread, memory, step, owner, agent=agent, op_id=applied_id(step.digest))
 
 
-def _agent_of(spaces: Spaces, thread: Space, step: Step) -> str | None:
+def _agent_of(spaces: Spaces, step: Step) -> str | None:
     """Return the agent of the thread, as the directory says; None if the thread was removed."""
     try:
         return directory.find(spaces(STORE), step.commit.thread).agent

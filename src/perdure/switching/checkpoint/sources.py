@@ -53,7 +53,6 @@ STEPS_MAX = 400  # commits that are searched for them
 FIRST_STEPS_MAX = 16  # commits at the beginning that are searched for the first message of the user
 BODY_BYTES_MAX = 256 * 1024  # of one message; a larger one is ignored
 VALUE_BYTES_MAX = 64 * 1024  # of one value of the task's state
-NOTES_MAX = 200
 
 _KNOWN = (GOAL, CURRENT, GOALS, DECISIONS, QUESTIONS)
 

@@ -33,7 +33,6 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import PerdureError
-from perdure.history.ancestry import present
 from perdure.history.space import Space
 from perdure.model import canonical
 from perdure.model.canonical import prepared
@@ -59,7 +58,6 @@ __all__ = [
     "ANSWER_MAX",
     "NOTE_MAX",
     "Dropped",
-    "faults",
     "judged",
     "grounded",
 ]
@@ -163,25 +161,6 @@ def judged(
     for part, index, sentence in placed:
         _check(space, checkpoint, (part, index, sentence), messages)
     return Told(by=by, summary=_summary(answer), claims=tuple(_claims(placed)))
-
-
-def faults(space: Space, checkpoint: Checkpoint) -> list[str]:
-    """Return what a checkpoint names and the history lacks; empty if nothing is missing."""
-    claims = (*checkpoint.claims, *(checkpoint.told.claims if checkpoint.told else ()))
-    return [
-        *(fault for claim in claims for fault in _unfounded(space, checkpoint, claim)),
-        *(f"{each} does not resolve" for each in checkpoint.active_artifacts if not is_there(space, each)),
-    ]
-
-
-def _unfounded(space: Space, checkpoint: Checkpoint, claim: Claim) -> Iterator[str]:
-    where = f"{claim.part} {claim.index}"
-    if claim.event is None and claim.path is None:
-        yield f"{where} names no source"
-    if claim.event is not None and not present(space, claim.event, checkpoint.commit):
-        yield f"{where} cites '{claim.event}', which is not in this history"
-    if claim.path is not None and space.tree_at(checkpoint.commit).get(claim.path) is None:
-        yield f"{where} cites {claim.path}, which is not in this state"
 
 
 def _read(text: str) -> _Answer:

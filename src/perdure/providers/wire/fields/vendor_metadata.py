@@ -28,19 +28,14 @@ def keep(vendor: str, facts: Mapping[str, Any]) -> str:
     return json.dumps({vendor: told}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def kept(
-    message: Message, vendor: str, *, endpoint: str | None = None, model: str | None = None
-) -> Mapping[str, Any] | None:
-    """Return the fields of `vendor`, if that endpoint (and model) wrote the message; None matches any."""
+def kept(message: Message, vendor: str, *, endpoint: str | None = None) -> Mapping[str, Any] | None:
+    """Return the fields of `vendor`, if that endpoint wrote the message; None matches any."""
     told = parsed_metadata(message)
     own = cast("dict[str, Any]", told).get(vendor) if isinstance(told, dict) else None
     if not isinstance(own, dict):
         return None
     facts = cast("dict[str, Any]", own)
-    for name, wanted in (("endpoint", endpoint), ("model", model)):
-        if wanted is not None and facts.get(name) != wanted:
-            return None
-    return facts
+    return facts if endpoint is None or facts.get("endpoint") == endpoint else None
 
 
 def made_by(message: Message, model: str) -> Message:
