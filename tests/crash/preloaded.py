@@ -10,15 +10,18 @@ from importlib import import_module
 _MODULES = (
     "perdure.cli.input.stores",
     "perdure.cli.run",
+    "perdure.engines.sqlite.engine",
     "perdure.history.verify.store",
     "perdure.ledger.verify",
     "perdure.providers.openai_chat.servers",
     "perdure.providers.transport.registry",
     "perdure.runtime.agent.builtin_tools",
     "perdure.runtime.calls.recovery",
+    "perdure.runtime.inference.switch",
     "perdure.runtime.run.control",
     "perdure.runtime.run.queue",
     "perdure.shapes.threads",
+    "perdure.switching.checkpoint.derive",
     "perdure.switching.commit",
     "perdure.switching.route",
 )

@@ -17,6 +17,7 @@ from perdure.engines.memory import MemoryEngine
 from perdure.engines.sqlite import SqliteEngine
 from perdure.model import canonical
 from perdure.model.run import RunRecord
+from perdure.runtime.session import lease_keeper
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 from tests.ledger.holders import applied, space_on, take
 from tests.runtime.runs.opened import store_on
@@ -120,14 +121,16 @@ def test_many_runs_cost_what_one_costs_while_nobody_cancels_them() -> None:
         each.release()
 
 
-def test_a_cancellation_is_news_and_waits_for_no_tick() -> None:
+def test_a_cancellation_is_news_and_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper would look every ten minutes by itself."""
-    space, cancelled = space_on(MemoryEngine()), threading.Event()
-    owners = LeaseKeeper(poll=600.0)
-    keeping = owners.hold(
-        take(space, owners=owners), space=space, lost=lambda: None, cancelled=lambda why: cancelled.set()
-    )
-    time.sleep(1.2)  # so that it waits
+    monkeypatch.setattr(
+        lease_keeper, "_PAUSES", 10_000
+    )  # between two waits it sleeps for a part of the ten minutes
+    counting, cancelled = Counting(MemoryEngine()), threading.Event()
+    space, owners = space_on(cast("Engine", counting)), LeaseKeeper(ttl=3_600.0, poll=600.0)
+    lease = take(space, ttl=3_600.0, owners=owners)
+    keeping = owners.hold(lease, space=space, lost=lambda: None, cancelled=lambda why: cancelled.set())
+    until(lambda: counting.calls["wait"] >= 2)  # the first gives the standing, the second waits
     record = RunRecord(
         id="run-1", agent="a", timeline="main", state="running", at=0, begun_at=0, cancel="enough"
     )

@@ -40,10 +40,8 @@ __all__ = [
     "body_of",
     "context_in",
     "explained",
-    "frame_of",
     "plan",
     "rebuilt",
-    "recipe_of",
     "spoke",
     "task_state",
 ]

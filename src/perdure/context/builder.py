@@ -59,16 +59,7 @@ from perdure.providers.contract import Loss, Rendered
 from perdure.providers.tokens import Weight
 from perdure.providers.wire.fields.unsent import unsent
 
-__all__ = [
-    "ContextRequest",
-    "BuiltContext",
-    "Reason",
-    "draw",
-    "fitting_note",
-    "framed",
-    "context_losses",
-    "omission_loss",
-]
+__all__ = ["ContextRequest", "BuiltContext", "draw", "fitting_note", "framed"]
 
 
 def context_losses(

@@ -34,7 +34,6 @@ __all__ = [
     "MessageRef",
     "HistoryWindow",
     "backend_of_message",
-    "begins",
     "exchanges",
     "messages_of",
     "retrace",

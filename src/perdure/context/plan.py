@@ -27,14 +27,7 @@ from perdure.model.recipe import Frame, Recipe
 from perdure.providers.contract import Loss
 from perdure.providers.tokens import Weight
 
-__all__ = [
-    "TIERS",
-    "PlanItem",
-    "Plan",
-    "Tier",
-    "count_of",
-    "items_of",
-]
+__all__ = ["TIERS", "PlanItem", "Plan", "count_of", "items_of"]
 
 Tier: TypeAlias = Literal[1, 2, 3, 4, 5, 6, 7]
 

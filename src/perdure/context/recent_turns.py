@@ -28,7 +28,7 @@ from perdure.context.required_messages import LineView, by_id
 from perdure.model.message import Message, Text
 from perdure.providers.tokens import Weight
 
-__all__ = ["NOTHING", "Chosen", "RecentTurns", "sum_of"]
+__all__ = ["Chosen", "RecentTurns", "sum_of"]
 
 NOTHING = Weight()
 _CUT_MIN = 48  # the least characters of a text that is cut

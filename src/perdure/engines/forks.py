@@ -12,7 +12,7 @@ from itertools import count
 from threading import RLock
 from typing import Protocol
 
-__all__ = ["ForkParticipant", "Rest", "watch"]
+__all__ = ["Rest", "watch"]
 
 
 class ForkParticipant(Protocol):

@@ -69,7 +69,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended
 from perdure.model.head import Head
 
-__all__ = ["MemoryEngine", "MemoryStore", "over", "Mark", "Filed", "SpaceState", "Tombstone"]
+__all__ = ["MemoryEngine", "MemoryStore", "Filed", "SpaceState"]
 
 
 _K = TypeVar("_K")

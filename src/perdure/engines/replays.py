@@ -30,7 +30,6 @@ from perdure.model.head import Head
 
 __all__ = [
     "PASSES_MAX",
-    "Replayed",
     "difference",
     "has_all",
     "replay_store",

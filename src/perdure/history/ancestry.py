@@ -39,7 +39,6 @@ __all__ = [
     "meet",
     "point",
     "walk",
-    "behind",
     "commits_of",
     "of_run",
     "present",

@@ -20,17 +20,7 @@ from perdure.history.tree import Entry
 from perdure.model import artifact, canonical
 from perdure.model.digest import Digest
 
-__all__ = [
-    "NAMES",
-    "NamedArtifact",
-    "check_referable",
-    "is_referable",
-    "known_names",
-    "let_name",
-    "resolve",
-    "resolve_name",
-    "written_by",
-]
+__all__ = ["NAMES", "NamedArtifact", "is_referable", "known_names", "let_name", "resolve", "written_by"]
 
 NAMES = "/__kernel/artifacts/"
 RESERVED = ("sha256", "tool-results")  # collections that programs cannot use

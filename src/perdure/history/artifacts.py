@@ -40,12 +40,10 @@ from perdure.model.artifact import (
 from perdure.model.digest import Digest, Kind, Object, digest_of
 
 __all__ = [
-    "LISTED",
     "UPLOAD",
     "Listed",
     "Piece",
     "Staged",
-    "Upload",
     "check_upload",
     "get",
     "listing",

@@ -61,28 +61,7 @@ from perdure.model.merge_rules import (
 )
 from perdure.model.patch import JSON_TYPE, Stored
 
-__all__ = [
-    "TakenPath",
-    "Taken",
-    "Terms",
-    "cherry_pick",
-    "merge",
-    "would_merge",
-    "would_pick",
-    "Decision",
-    "Joined",
-    "Read",
-    "Resolution",
-    "collected",
-    "conflict",
-    "decide",
-    "reserved",
-    "resolve",
-    "SHARED_MAX",
-    "Shared",
-    "resolve_criss_cross",
-    "shared",
-]
+__all__ = ["Taken", "Terms", "cherry_pick", "merge", "would_merge", "would_pick", "SHARED_MAX"]
 
 
 Read: TypeAlias = Callable[[Entry], Json]

@@ -28,16 +28,7 @@ from perdure.model.event import (
 from perdure.model.lists import decode_node
 from perdure.model.patch import Edit, Op, Put, Replace
 
-__all__ = [
-    "contexts_of",
-    "mentioned",
-    "parts_of",
-    "of_changeset",
-    "values_of",
-    "pages",
-    "standing_pages",
-    "whole_pages",
-]
+__all__ = ["contexts_of", "mentioned", "parts_of", "of_changeset", "pages", "standing_pages", "whole_pages"]
 
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")

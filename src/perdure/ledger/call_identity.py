@@ -52,7 +52,6 @@ from perdure.model.names import with_article
 __all__ = [
     "KEY",
     "KEY_BYTES_MAX",
-    "Age",
     "Free",
     "Mine",
     "Owner",

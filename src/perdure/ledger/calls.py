@@ -33,7 +33,6 @@ from perdure.model.head import Head
 from perdure.projections.calls import NOTHING, Transition, decode_transition
 
 __all__ = [
-    "BARE",
     "CALL",
     "WHY_MAX",
     "Changes",

@@ -43,16 +43,12 @@ from perdure.projections.calls import Transition
 
 __all__ = [
     "COPY",
-    "Also",
     "DecisionOutcome",
     "Rework",
     "decide",
-    "deciding",
     "due",
     "expire_due",
-    "first_of",
     "is_of",
-    "is_seen",
     "took_in",
     "withdraw",
     "decided_on",

@@ -37,7 +37,6 @@ __all__ = [
     "Arrival",
     "ArrivalKind",
     "ArrivalState",
-    "HeldThread",
     "arrivals",
     "cell_write",
     "check_complete",

@@ -62,13 +62,11 @@ from perdure.model.ticket import Ticket
 __all__ = [
     "Case",
     "MayStart",
-    "Gate",
     "Policy",
     "Repeats",
     "Verdict",
     "allowed",
     "check",
-    "counting",
     "denying",
     "doubted",
     "done",

@@ -23,7 +23,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
 from perdure.model.message import ToolResult, decode_message
 
-__all__ = ["shown", "TOOL_RESULTS", "Provenance", "in_history", "of_call", "provenance", "resolve", "results"]
+__all__ = ["shown", "in_history", "of_call", "provenance", "resolve", "results"]
 
 
 _results = msgspec.json.Decoder(ToolResult)

@@ -24,7 +24,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import Reach, check_decider
 from perdure.projections.calls import Transition
 
-__all__ = ["Late", "answered", "imported", "late", "mark_result_lost", "resolve"]
+__all__ = ["answered", "imported", "late", "mark_result_lost", "resolve"]
 
 _UNDECLARED = Reach()
 _ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"

@@ -46,7 +46,6 @@ __all__ = [
     "closed",
     "closing",
     "decided_before",
-    "earlier_call",
     "elsewhere",
     "every",
     "find",

@@ -27,7 +27,7 @@ from typing import TypeAlias, cast
 
 from perdure.errors import Corrupt, Unsupported
 
-__all__ = ["MiniLM", "SIMILARITY_MIN", "minilm", "WordPiece"]
+__all__ = ["SIMILARITY_MIN", "minilm", "WordPiece"]
 
 
 _WORD_MAX = 100  # letters; a longer word is unknown as a whole

@@ -39,7 +39,7 @@ from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN
 from perdure.model.memory import MEMORY, Source, Version, decode_version, parse_version_path
 
-__all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory", "Threads"]
+__all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory"]
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -27,7 +27,7 @@ from perdure.memory.visibility import Judged, Visibility
 from perdure.model.digest import Digest
 from perdure.model.memory import KINDS, ItemKind, Remembered, Source, Trust, check_scope
 
-__all__ = ["LIMIT_MAX", "Found", "Leg", "Recall", "relevant"]
+__all__ = ["Found", "Recall", "relevant"]
 
 Leg: TypeAlias = Literal["text", "vector"]
 

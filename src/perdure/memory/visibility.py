@@ -33,7 +33,7 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Visibility", "Judged", "as_of", "resolve", "is_expired", "standing"]
+__all__ = ["Visibility", "Judged", "as_of", "resolve"]
 
 
 _T = TypeVar("_T")

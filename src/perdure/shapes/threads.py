@@ -34,15 +34,12 @@ if TYPE_CHECKING:  # a list of threads does not load what compares, merges, swit
 
 __all__ = [
     "BegunThread",
-    "ComparedCall",
     "ComparedState",
     "ComparedValue",
     "Comparison",
-    "ConflictShape",
     "ContextItem",
     "ContextShape",
     "ForkShape",
-    "GradeShape",
     "HeadMove",
     "HeadShape",
     "MergeShape",

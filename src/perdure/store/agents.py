@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
     file = deferred("perdure.runtime.agent.file")
 
-__all__ = ["AgentMap", "PATH", "Definitions", "Kept"]
+__all__ = ["AgentMap", "Definitions", "Kept"]
 
 
 @blocking

@@ -71,7 +71,7 @@ else:
     retention = deferred("perdure.store.upkeep.retention")
     workers = deferred("perdure.store.worker")
 
-__all__ = ["Store", "Approval", "waiting"]
+__all__ = ["Store", "Approval"]
 
 
 class Approval(msgspec.Struct, frozen=True):

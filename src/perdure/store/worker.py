@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from perdure.store.store import Store
     from perdure.store.thread import Thread
 
-__all__ = ["DEATHS_MAX", "Worked", "Worker"]
+__all__ = ["Worked", "Worker"]
 
 DEATHS_MAX = 3  # processes that a run may end, one after another and without progress
 

@@ -32,7 +32,6 @@ from perdure.switching.report import Item, Report, decode_report, encode_report
 
 __all__ = [
     "REASON",
-    "SwitchCommit",
     "checkpoint_name",
     "gated",
     "intent",

@@ -18,7 +18,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import BackendSwitched, RunStarted
 from perdure.model.run import LEASE
 
-__all__ = ["RecordedBackend", "backend_at", "backend_of", "recorded_at", "recorded_in", "server_on_record"]
+__all__ = ["RecordedBackend", "backend_at", "backend_of", "recorded_at", "server_on_record"]
 
 _STEPS_MAX = 10_000
 _UNNAMED_MAX = 32  # commits that name no backend, after which it is asked whether any can

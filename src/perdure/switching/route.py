@@ -35,7 +35,7 @@ from perdure.providers.transport.errors import (
 from perdure.providers.wire.media import kind_of
 from perdure.providers.wire.server_tools import is_account
 
-__all__ = ["TRIGGERS", "Route", "Trigger", "lacking", "needs", "trigger_of"]
+__all__ = ["Route", "Trigger", "lacking", "needs", "trigger_of"]
 
 
 Trigger: TypeAlias = Literal["error", "rate_limit", "context", "capability", "budget"]

@@ -34,20 +34,16 @@ __all__ = [
     "QUOTED",
     "CallFacts",
     "CallSummary",
-    "cut",
-    "flat",
     "in_sentences",
     "is_note",
     "on_one_line",
     "quoted",
-    "sentence",
     "tool_name",
     "Form",
     "as_declared",
     "by_tool",
     "counted",
     "in_full",
-    "verdict",
 ]
 
 

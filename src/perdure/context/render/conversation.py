@@ -46,7 +46,6 @@ __all__ = [
     "Laid",
     "MessageTexts",
     "Outcomes",
-    "Messages",
     "cut_texts",
     "cuts_in",
     "has_short_results",

@@ -31,7 +31,7 @@ from perdure.providers.contract import Loss
 from perdure.providers.wire import server_tools
 from perdure.providers.wire.media import Inline, data_url, inline, kind_of, media_type_of
 
-__all__ = ["brought_in", "said", "taken_out", "named", "lost", "mapped", "KINDS", "PREFIX"]
+__all__ = ["brought_in", "said", "taken_out", "named", "lost", "PREFIX"]
 
 PREFIX = "artifact://sha256/"
 

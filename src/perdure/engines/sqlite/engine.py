@@ -75,7 +75,7 @@ from perdure.errors import InDoubt, Invalid, NotFound, PerdureError, Unavailable
 from perdure.model.commit import CommitEvents, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
-__all__ = ["SqliteEngine", "open_sqlite", "described"]
+__all__ = ["SqliteEngine", "open_sqlite"]
 
 
 def described(db: Database, options: Options) -> dict[str, str | int]:

@@ -26,7 +26,6 @@ __all__ = [
     "check_place",
     "file_system_of",
     "make_database",
-    "make_file",
     "mode_beside",
     "open_file",
     "resolved",

@@ -36,7 +36,7 @@ from perdure.errors import Forgotten, Invalid, PerdureError
 from perdure.model import lists
 from perdure.model.digest import Digest, Kind
 
-__all__ = ["Entries", "Nodes", "Sql"]
+__all__ = ["Entries", "Sql"]
 
 Nodes: TypeAlias = Callable[[Sequence[Digest]], Sequence[bytes]]
 Entries: TypeAlias = Callable[[Nodes, Digest], Iterable[tuple[str, Digest]]]

@@ -26,7 +26,6 @@ from perdure.model.lists import Fetch, StoredList
 from perdure.model.patch import JSON_TYPE, Stored
 
 __all__ = [
-    "BYTES_TYPE",
     "Given",
     "StoredValue",
     "Value",

@@ -48,17 +48,7 @@ from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.memory import MEMORY, item_prefix
 
-__all__ = [
-    "plan",
-    "plan_removed",
-    "whole_space",
-    "ForeignReads",
-    "expire_uploads",
-    "forget_uploads",
-    "removable",
-    "space_of",
-    "carry_out",
-]
+__all__ = ["plan", "whole_space", "space_of", "carry_out"]
 
 
 class ForeignReads:

@@ -66,7 +66,6 @@ __all__ = [
     "roots",
     "Living",
     "superseded",
-    "read_objects",
     "unliving",
     "Removable",
     "Doomed",

@@ -78,9 +78,7 @@ __all__ = [
     "make_tail",
     "path_of",
     "prefix_of",
-    "tail_end",
     "value_of",
-    "NUMBER_MAX",
     "read_varint",
     "varint",
     "TALLY_AT",
@@ -91,9 +89,7 @@ __all__ = [
     "make_record",
     "tally",
     "BRANCHES_MAX",
-    "ENTRY_WEIGHT",
     "KEY_BYTES_MAX",
-    "LEAF_WEIGHT_MAX",
     "is_leaf",
 ]
 

@@ -65,7 +65,7 @@ from perdure.model.message import decode_message
 from perdure.model.patch import Edit, Patch
 from perdure.model.recipe import decode_recipe, needs
 
-__all__ = ["verify", "CommitChecker", "ObjectChecker", "check_objects"]
+__all__ = ["verify"]
 
 
 _TREE_FAULTS_MAX = 100

@@ -36,17 +36,7 @@ from perdure.projections.transcript import MessageAt, TranscriptEntry
 from perdure.store.git_export.repository import LEFT, Importer, Repository, Tip
 from perdure.store.thread import Thread
 
-__all__ = [
-    "GitMessage",
-    "changed",
-    "messages_of",
-    "GitBranch",
-    "GitExport",
-    "export",
-    "follow",
-    "KnownCommits",
-    "unwritten",
-]
+__all__ = ["GitBranch", "GitExport", "export", "follow"]
 
 
 class GitMessage(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.projections.git import BRANCHES, COMMITTER, told_in
 
-__all__ = ["Git", "Importer", "LEFT", "Repository", "Tip"]
+__all__ = ["Importer", "LEFT", "Repository", "Tip"]
 
 
 _SETTINGS = (

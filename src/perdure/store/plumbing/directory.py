@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENT",
     "STORE",
-    "THREAD",
-    "AgentRecord",
     "Record",
     "agent_question",
     "agents",

@@ -52,7 +52,7 @@ else:
     memory_write = deferred("perdure.memory.write")
     memory_model = deferred("perdure.model.memory")
 
-__all__ = ["Spaces", "finish", "finish_all", "promotion", "deliver", "encode_patch"]
+__all__ = ["finish", "finish_all", "promotion", "encode_patch"]
 
 
 def deliver(thread: Space, agent: Space, step: Step, event: AgentChanged, *, line: str, op_id: str) -> None:

@@ -22,7 +22,7 @@ from perdure.store.timeline import Line
 if TYPE_CHECKING:
     from perdure.store.store import Store
 
-__all__ = ["Differing", "Kind", "StoreComparison", "compare"]
+__all__ = ["Differing", "StoreComparison", "compare"]
 
 Kind: TypeAlias = Literal["thread", "agent", "memory"]
 Relation: TypeAlias = Literal["only_a", "only_b", "a_ahead", "b_ahead", "moved", "diverged"]

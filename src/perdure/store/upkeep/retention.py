@@ -47,7 +47,7 @@ from perdure.runtime.session import records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.run_fence import UNSETTLED
 
-__all__ = ["Erasure", "carry_out", "ended_work", "erase", "open_lines", "plan"]
+__all__ = ["Erasure", "carry_out", "erase", "plan"]
 
 # A time after every commit: the clock of another machine that wrote to a memory may be ahead of ours.
 _AFTER_ALL = 1 << 62

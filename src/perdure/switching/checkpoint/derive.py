@@ -51,20 +51,7 @@ from perdure.switching.checkpoint.heuristics import RuleMatch, Utterance, clean,
 from perdure.switching.checkpoint.references import is_there
 from perdure.switching.checkpoint.sources import Window, is_behind, is_said, window
 
-__all__ = [
-    "EXTRACTOR",
-    "derive",
-    "derive_again",
-    "made_again",
-    "MEMORY_MAX",
-    "Recall",
-    "recalling",
-    "ARGS_MAX",
-    "CALLS_MAX",
-    "counted",
-    "digest_of_calls",
-    "pending",
-]
+__all__ = ["derive", "derive_again", "made_again", "MEMORY_MAX", "recalling", "ARGS_MAX", "CALLS_MAX"]
 
 
 Recall: TypeAlias = Callable[[str], Sequence[str]]

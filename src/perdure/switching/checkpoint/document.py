@@ -40,16 +40,7 @@ from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.switching.checkpoint.stored import name_of, object_of
 
-__all__ = [
-    "API_VERSION",
-    "DO_NOT_REPEAT",
-    "KIND",
-    "MAY_HAVE_HAPPENED",
-    "Envelope",
-    "enclose",
-    "load_checkpoint",
-    "read",
-]
+__all__ = ["DO_NOT_REPEAT", "Envelope", "enclose", "load_checkpoint", "read"]
 
 API_VERSION = "perdure.dev/v1alpha1"
 KIND = "StateCheckpoint"

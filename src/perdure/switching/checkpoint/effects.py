@@ -52,17 +52,7 @@ from perdure.projections.calls import decode_transition
 from perdure.projections.transcript import TranscriptEntry
 from perdure.switching.checkpoint import stored
 
-__all__ = [
-    "COUNTING",
-    "EXTRACTOR",
-    "EarlierEffects",
-    "CallGroup",
-    "Looked",
-    "look",
-    "NamedEffects",
-    "named_in",
-    "with_named",
-]
+__all__ = ["COUNTING", "EXTRACTOR", "EarlierEffects", "Looked", "look", "named_in", "with_named"]
 
 
 EXTRACTOR = "perdure-rules/3"

@@ -9,7 +9,7 @@ from perdure.history.space import Space
 from perdure.model.digest import check_digest
 from perdure.model.memory import parse_memory_reference
 
-__all__ = ["ARTIFACT", "is_there", "references_in"]
+__all__ = ["is_there", "references_in"]
 
 ARTIFACT = "artifact://sha256/"
 

@@ -19,7 +19,7 @@ from perdure.model.checkpoint import Checkpoint, decode_checkpoint, encode_check
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import BackendSwitched, CheckpointCreated
 
-__all__ = ["StoredCheckpoint", "last", "listing", "made_by", "name_of", "object_of", "read"]
+__all__ = ["StoredCheckpoint", "last", "listing", "made_by", "name_of", "object_of"]
 
 _NAME = 12
 

@@ -50,17 +50,7 @@ from perdure.switching.checkpoint.heuristics import clean, shortened
 from perdure.switching.checkpoint.references import is_there, references_in
 from perdure.switching.checkpoint.sources import spoken_before
 
-__all__ = [
-    "SECONDS",
-    "answer",
-    "context_for",
-    "summarised",
-    "ANSWER_MAX",
-    "NOTE_MAX",
-    "Dropped",
-    "judged",
-    "grounded",
-]
+__all__ = ["answer", "context_for", "summarised", "ANSWER_MAX", "Dropped", "grounded"]
 
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’.,:/@_-][^\W_]+)*|[-−+<>=≤≥≠±%$€£¥#&@/\\|~^]")

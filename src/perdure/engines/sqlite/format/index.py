@@ -32,7 +32,6 @@ from perdure.model.digest import Digest
 __all__ = [
     "KEY_BYTES",
     "PLACES_AND_LOG",
-    "PREFIX_MIN",
     "label_keys",
     "object_key",
     "op_keys",

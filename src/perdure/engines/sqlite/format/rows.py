@@ -60,8 +60,6 @@ __all__ = [
     "changeset_of",
     "columns_of",
     "commit_of",
-    "damaged_row",
-    "kind_of",
     "row_of",
 ]
 
