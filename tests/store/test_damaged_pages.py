@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.errors import Corrupt
+from perdure.errors import Conflict, Corrupt
 from tests.coded import raises
+from tests.selection import some
 
 THREADS, TURNS = 12, 8
 PAGE = 8_192
@@ -138,3 +139,43 @@ def test_a_store_that_is_mended_meanwhile_is_read_again(whole: Path, tmp_path: P
             file.write(whole.read_bytes()[(page - 1) * PAGE : page * PAGE])
 
         assert store.verify().ok
+
+
+@pytest.mark.parametrize("at", some(range(46), one_of=6))
+def test_a_store_with_any_page_damaged_is_replaced_by_its_backup(
+    whole: Path, tmp_path: Path, at: int
+) -> None:
+    """It is refused without `replace`, and else set aside as it is; an intact one needs `replace` as well."""
+    place = damaged(whole, tmp_path, at // 2 + 1, offset=at % 2 * PAGE // 2)
+    before = place.read_bytes()
+
+    with raises(Conflict, "target_exists"):
+        perdure.restore(whole, place)
+    report = perdure.restore(whole, place, replace=True)
+
+    assert contents(place) == contents(whole)
+    assert Path(report.set_aside[0]).read_bytes() == before
+
+
+def test_a_damaged_store_with_something_newer_is_not_set_aside(whole: Path, tmp_path: Path) -> None:
+    """What can be read of it is compared with the backup: a damaged page does not hide a newer thread."""
+    place = tmp_path / "newer.db"
+    shutil.copyfile(whole, place)
+    with perdure.open(place) as store:
+        store.thread("t11").put("/n.json", "newer")
+    place = damaged(place, tmp_path, pages_of(place, "log")[2])
+
+    with raises(Conflict, "target_newer", threads=("t11",)):
+        perdure.restore(whole, place, replace=True)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_empty_file_is_replaced_by_a_backup(whole: Path, tmp_path: Path, *, replace: bool) -> None:
+    """It has nothing to lose, and is kept under another name all the same."""
+    place = tmp_path / "empty.db"
+    place.touch()
+
+    report = perdure.restore(whole, place, replace=replace)
+
+    assert contents(place) == contents(whole)
+    assert [Path(name).stat().st_size for name in report.set_aside] == [0]

@@ -52,6 +52,7 @@ _SHOWN = 3  # names of a longer list
 _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
 _ASIDE = ".set-aside-"
+_WHOLE = "is a store, and the backup has all of it"
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,33 +162,45 @@ def _state_of(source: Engine) -> str:
 
 
 def _is_sound(source: Engine, path: Path, backup: str, *, replace: bool) -> bool:
-    """True if there is a store at `path` that can be read; raise `Conflict` if it has to stay.
+    """True if there is a store at `path` that can be read as a whole; raise `Conflict` if it has to stay.
 
-    A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.
+    A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.  What can
+    be read of a damaged store is compared too: what it has and the backup lacks is not set aside.
     """
     if not path.exists():
         return False
     try:
-        present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
-    except Corrupt:
-        is_damaged = True
-    else:
-        is_damaged = False
-        try:
-            if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
-                return True
-            _check_not_newer(present, source, str(path), backup)
-        finally:
-            present.close()
-    if not replace:
-        what = "is damaged" if is_damaged else "is a store, and the backup has all of it"
+        what = _compare(source, path, backup)
+    except Corrupt as error:
+        foreign = "is a SQLite file of another program"
+        what = foreign if error.code == "foreign_file" else "is damaged, or no store"
+    if what is not None and not replace:
         raise Conflict(
             f"{path} {what}; nothing was restored.",
             code="target_exists",
             advice="Restore it beside under another name, or set the present file aside with `--replace`.",
             store=str(path),
         )
-    return not is_damaged
+    return what is None or what == _WHOLE
+
+
+def _compare(source: Engine, path: Path, backup: str) -> str | None:
+    """Return what is at `path`, in words; None if it has nothing to lose.  Raises `Conflict` if it has what the backup lacks."""
+    try:
+        present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
+    except NotFound:
+        return None  # an empty file
+    try:
+        if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
+            return None
+        _check_not_newer(present, source, str(path), backup)
+        return (
+            _WHOLE
+            if "lost" not in present.facts()
+            else "is damaged, and the backup has all that is left of it"
+        )
+    finally:
+        present.close()
 
 
 def _is_unfinished(present: Engine, source: Engine) -> bool:
