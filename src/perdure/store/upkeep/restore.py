@@ -19,6 +19,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from glob import escape
 from pathlib import Path
 
@@ -27,7 +28,7 @@ import msgspec
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
 from perdure.engines.replays import has_all
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound
 from perdure.history.space import AGENTS, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
 from perdure.ledger import held, verify
@@ -43,6 +44,7 @@ from perdure.store.copy import (
     label_or_name,
     onto_itself,
     origin_of,
+    removed_if_full,
 )
 from perdure.store.upkeep.selection import Selection
 
@@ -52,6 +54,7 @@ _SHOWN = 3  # names of a longer list
 _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
 _ASIDE = ".set-aside-"
+_MAGIC = b"SQLite format 3\0"
 _WHOLE = "is a store, and the backup has all of it"
 
 
@@ -92,20 +95,24 @@ def restore(
         if path is not None:
             _put_back(path)
             _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
-        into, new = _open_new(source, target, path)
-        try:
-            done = copy(
-                source,
-                into,
-                address=backup,
-                selection=Selection(),
-                kind="restore",
-                clock=clock,
-                progress=progress,
+        new = None if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
+        with removed_if_full(new):
+            into = registry.open_engine(
+                target if new is None else str(new), read_only=False, create=True, durability="power_loss"
             )
-        finally:
-            into.close()
-        moved = [] if path is None else _put_in_place(source, new, path, backup, replace=replace)
+            with closing(into):
+                done = copy(
+                    source,
+                    into,
+                    address=backup,
+                    selection=Selection(),
+                    kind="restore",
+                    clock=clock,
+                    progress=progress,
+                )
+        moved = (
+            [] if path is None or new is None else _put_in_place(source, new, path, backup, replace=replace)
+        )
     finally:
         source.close()
     return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
@@ -115,6 +122,13 @@ def _open_backup(backup: str) -> Engine:
     try:
         return registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
     except Corrupt as error:
+        if error.code == "foreign_file" or not _is_sqlite(registry.file_of(backup)):
+            raise Invalid(
+                f"{shown_address(backup)} is no backup of a Perdure store, or its beginning is damaged; nothing was restored.",
+                code="not_a_backup",
+                advice="Name a file that `perdure backup` or `perdure copy` made.",
+                backup=shown_address(backup),
+            ) from error
         raise _damaged(backup, error.message, 1) from error
     except NotFound as error:
         raise NotFound(
@@ -123,6 +137,14 @@ def _open_backup(backup: str) -> Engine:
             advice="Name the file of a backup.",
             backup=shown_address(backup),
         ) from error
+
+
+def _is_sqlite(file: Path | None) -> bool:
+    """True if a file begins as every file of SQLite; a backup whose first page is damaged is told apart by nothing."""
+    if file is None:
+        return True
+    with file.open("rb") as opened:
+        return opened.read(len(_MAGIC)) == _MAGIC
 
 
 def _check_directory(path: Path) -> None:
@@ -146,13 +168,6 @@ def _damaged(backup: str, what: str, faults: int) -> Corrupt:
         backup=address,
         faults=faults,
     )
-
-
-def _open_new(source: Engine, target: str, path: Path | None) -> tuple[Engine, Path]:
-    """Open the file that takes the place of the store at `path`, or without a file the store at `target` itself."""
-    new = Path() if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
-    place = target if path is None else str(new)
-    return registry.open_engine(place, read_only=False, create=True, durability="power_loss"), new
 
 
 def _state_of(source: Engine) -> str:
