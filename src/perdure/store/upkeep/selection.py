@@ -114,7 +114,9 @@ def source_damaged(source: Engine, address: str, spaces: Sequence[str], what: st
     return Corrupt(
         f"{', '.join(named[:_NAMED])}{more} in {shown_address(address)} {are} damaged{left}.",
         code="source_damaged",
-        advice="See what is wrong with `perdure verify` on the source.  Restore a backup of it, or copy the rest with "
+        advice="Restore a backup of the source."
+        if what
+        else "See what is wrong with `perdure verify` on the source. Restore a backup of it, or copy the rest with "
         "`perdure copy SOURCE TARGET --sound`.",
         spaces=tuple(spaces),
         threads=tuple(id for id, space in _threads(source).items() if space in spaces),
@@ -127,8 +129,8 @@ def _nothing_sound(source: Engine, address: str, spaces: Sequence[str]) -> Corru
         f"everything that would be copied of {shown_address(address)} is damaged: "
         f"{', '.join(_in_words(source, spaces)[:_NAMED])}; nothing was copied.",
         code="nothing_sound",
-        advice="`perdure verify` on the source names the turns; `perdure export THREAD --format NAME --at turn:N` still "
-        "takes out a conversation as it was before them.",
+        advice="Restore a backup. Without one, `perdure verify` on the source names the turns, and `perdure export THREAD "
+        "--format NAME --at turn:N` still takes out a conversation as it was before them.",
         spaces=tuple(spaces),
     )
 
