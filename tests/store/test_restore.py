@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import shutil
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -318,12 +319,16 @@ def test_a_damaged_backup_is_not_restored(place: Path, backup: Path, tmp_path: P
 
 
 def test_a_file_that_is_no_backup_is_named(tmp_path: Path) -> None:
-    """What cannot be opened at all is the backup too, not the store that was to be made."""
-    backup = tmp_path / "odd.db"
+    """A file of another kind, or of another program, is no damaged backup."""
+    backup, other = tmp_path / "odd.db", tmp_path / "other.db"
     backup.write_bytes(b"not a store" * 1000)
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE t(x)")
+    database.close()
 
-    with raises(Corrupt, "backup_damaged", backup=str(backup)):
-        perdure.restore(backup, tmp_path / "new.db")
+    for file in (backup, other):
+        with raises(Invalid, "not_a_backup", backup=str(file)):
+            perdure.restore(file, tmp_path / "new.db")
 
 
 def test_a_restored_store_holds_its_runs_and_says_where_it_came_from(tmp_path: Path) -> None:

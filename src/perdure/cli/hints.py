@@ -29,6 +29,7 @@ class Subject(NamedTuple):
     agent: str | None = None  # whose own map the command was about, in the place of a thread
     store: str | None = None  # None: the store that is found without being named
     source: str | None = None  # of a copy: the store that has the threads, as --store names it
+    command: str | None = None  # that was given
 
     @classmethod
     def of(cls, words: Sequence[str], arguments: Mapping[str, Any]) -> Subject:
@@ -36,7 +37,13 @@ class Subject(NamedTuple):
         agent = arguments.get("agent") if words[:1] == ["state"] else None
         thread = arguments.get("thread") if agent is None else None
         source = arguments.get("source") if words[:1] == ["copy"] else None
-        return cls(thread=thread, agent=agent, store=named_store(words), source=source)
+        return cls(
+            thread=thread,
+            agent=agent,
+            store=named_store(words),
+            source=source,
+            command=next(iter(words), None),
+        )
 
 
 # <…> is a command, {…} a fact of the error.
@@ -167,6 +174,10 @@ COMMANDS: Mapping[str, str] = {
     "vector_package_missing": "Install it with `pip install 'perdure[memory]'`, or search by words alone with `--embed none`.",
 }
 
+_INSTEAD_OF_VERIFY = (
+    "Restore a backup beside it with `perdure restore BACKUP --store OTHER.db`, or take what is sound with "
+    "`perdure copy STORE NEW.db --sound`."
+)
 _IN_SOURCE = "See what the source has with <threads ls>."  # for a thread that is to be copied
 
 
@@ -184,7 +195,8 @@ def advice_for(error: PerdureError | PerdureWarning, about: Subject = Subject())
     if about.source is not None and cause.code == "thread_not_found":
         template, about = _IN_SOURCE, Subject(store=to_be_named(about.source))
     if template is None:
-        return _naming_the_store(cause.advice, about)
+        own = about.command == "verify" and "`perdure verify`" in cause.advice
+        return _naming_the_store(_INSTEAD_OF_VERIFY if own else cause.advice, about)
     facts = _Facts(cause.facts)
     parts = _COMMAND.split(template)  # every second one is a command
     for at, part in enumerate(parts):

@@ -127,11 +127,15 @@ def stored_cells(engine: Engine, space: str) -> list[Rebuilt]:
 
 
 def has_all(source: Engine, target: Engine, space: str) -> bool:
-    """True if the target has every write of the source's space; a forgotten one is there if both have forgotten it."""
-    for page in write_pages(source, space, 0):
-        questions = [OpOf(space, written.op_id) for written in page[0]]
+    """True if the target has every write of the source's space that can be read.
+
+    A forgotten one is there if both have forgotten it.
+    """
+    for page, _ in write_pages(source, space, 0):
+        readable = [each for each in page if each.op_id and (each.recorded or each.forgotten)]
+        questions = [OpOf(space, written.op_id) for written in readable]
         try:
-            is_there = list(target.answers(questions)) == [written.recorded for written in page[0]]
+            is_there = list(target.answers(questions)) == [written.recorded for written in readable]
         except Forgotten:
             is_there = all(_recorded(target, each) == _recorded(source, each) for each in questions)
         if not is_there:

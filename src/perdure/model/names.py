@@ -453,6 +453,7 @@ _WITHOUT_ACCOUNTS = ("sqlite", "memory")  # what follows them is a path or a nam
 _MISTYPED = re.compile(
     r".*://|[\s\"'<(]*postgres.*(?://|@)|(?:.*[^\w])?password\s*=", re.IGNORECASE | re.DOTALL
 )
+_USER_ALONE = re.compile(r"[A-Za-z][\w-]*@[^@:=\s]*")  # the name of a user, and no password
 _MISTYPED_SCHEME = re.compile(r"\W*([\w+.-]*)\s*:?\s*(/*)")
 
 
@@ -469,7 +470,7 @@ def shown_address(url: str) -> str:
     """
     found = _ADDRESS.fullmatch(url)
     if found is None:
-        if not is_mistyped_address(url):
+        if not is_mistyped_address(url) or _USER_ALONE.fullmatch(url):
             return url
         begun = _MISTYPED_SCHEME.match(url)
         scheme, slashes = (begun[1], begun[2]) if begun else ("", "")

@@ -17,8 +17,11 @@ for writing; single threads do not close their target, and are not in its direct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -41,7 +44,7 @@ from perdure.engines.replays import (
     stored_cells,
     write_pages,
 )
-from perdure.errors import Conflict, Corrupt, Invalid, PerdureError
+from perdure.errors import Conflict, Corrupt, Invalid, PerdureError, Unavailable
 from perdure.history.space import (
     AGENTS,
     ALIVE,
@@ -75,6 +78,7 @@ __all__ = [
     "label_or_name",
     "onto_itself",
     "origin_of",
+    "removed_if_full",
 ]
 
 CopyProgress: TypeAlias = Callable[[str, int, int], None]
@@ -82,6 +86,7 @@ CopyProgress: TypeAlias = Callable[[str, int, int], None]
 
 _LEASE_SECONDS = 60
 _PARTS = 1_000  # of a space, for progress
+_FULL = "disk_full", "commit_failed"
 _WHY = {
     "copy": "the store was copied while the call was under way",
     "restore": "the store was restored from a backup that was made while the call was under way",
@@ -129,8 +134,7 @@ def copy_to(
     selection = None
     if file is not None and not file.exists():
         selection = select(source, address, threads, sound=sound, progress=verifying)
-    into = registry.open_engine(target, read_only=False, create=True, durability="power_loss")
-    try:
+    with removed_if_full(None if file is None or file.exists() else file), _opened(target) as into:
         return copy(
             source,
             into,
@@ -143,6 +147,26 @@ def copy_to(
             checked=checked,
             verifying=verifying,
         )
+
+
+@contextmanager
+def removed_if_full(file: Path | None) -> Generator[None]:
+    """Remove the new store `file` again if the disk is too small for it; None: the store was there before."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.code in _FULL and file is not None:
+            for suffix in ("", "-wal", "-shm", "-lock", "-closed"):
+                Path(f"{file}{suffix}").unlink(missing_ok=True)
+            shutil.rmtree(f"{file}-held", ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _opened(target: str) -> Generator[Engine]:
+    into = registry.open_engine(target, read_only=False, create=True, durability="power_loss")
+    try:
+        yield into
     finally:
         into.close()
 
@@ -271,7 +295,7 @@ def _check_room(source: Engine, target: Engine, thread: str) -> None:
             raise Conflict(
                 f"the target has a copy of thread '{thread}' that is not complete; nothing was copied.",
                 code="thread_copy_incomplete",
-                advice="Give the same command as before, with the same threads: it goes on.  Or copy into a new store.",
+                advice="Give the same command as before, with the same threads: it goes on. Or copy into a new store.",
                 thread=thread,
             )
         raise Conflict(

@@ -30,6 +30,7 @@ server = pytest.mark.skipif(bool(MISSING), reason=MISSING)
         (f"yours://ann:{SECRET}@host", "yours://ann@host"),
         ("postgresql://db.example/agents", "postgresql://db.example/agents"),
         ("agents.db", "agents.db"),
+        ("postgres@/x", "postgres@/x"),
         (f"postgresql:ann:{SECRET}@db.example", "postgresql:ann@db.example"),
         ("sqlite:////srv/a:c@b.db", "sqlite:////srv/a:c@b.db"),
         ("memory:ann:x@y", "memory:ann:x@y"),

@@ -195,6 +195,8 @@ def _sizes(opened: Engine) -> list[SizeShape]:
                 if fact.object is not None:
                     objects += 1
                     bytes_by_kind[fact.kind] += len(fact.object.body)
+        if not objects and opened.cell(space, ALIVE) is not None:
+            continue  # a thread that was removed and collected holds nothing
         kinds = dict(bytes_by_kind.most_common())
         found.append(
             SizeShape(name=_named(opened, space), objects=objects, bytes=sum(kinds.values()), kinds=kinds)
@@ -326,6 +328,11 @@ def _server(facts: dict[str, str | int]) -> Iterator[AdviceShape]:
                 what=f"The server runs with {setting} = off: a power loss can damage the store.",
                 do="Set it to on.",
             )
+    if facts["row_security"] == "off":
+        yield AdviceShape(
+            what="The server applies no row security to this role: it is a superuser, or has BYPASSRLS.",
+            do="Use a role without either, so that SQL of your own sees one tenant only.",
+        )
     awaited, durability = facts["synchronous_standby_names"], facts["synchronous_commit"]
     if awaited and durability in ("off", "local"):
         yield AdviceShape(

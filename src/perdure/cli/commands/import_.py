@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -19,7 +20,7 @@ from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
-from perdure.errors import Invalid, NotFound, Refused
+from perdure.errors import Invalid, NotFound, PerdureError, Refused
 from perdure.integrations.importers.import_sessions import import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
@@ -295,6 +296,11 @@ def _import_sessions(
     try:
         find_sources(source, format)  # before anything is made
     except Invalid as error:
+        if error.code == "import_format_unknown" and _is_store(source):
+            advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
+            raise _refused(
+                f"{source} is a Perdure store", "import_of_a_store", advice, source=source
+            ) from error
         if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
             raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
         raise
@@ -319,6 +325,15 @@ def _import_sessions(
         calls=report.calls,
         store_made=made,
     )
+
+
+def _is_store(source: str) -> bool:
+    """True if a source is a store of Perdure."""
+    try:
+        registry.open_engine(source, read_only=True, create=False, durability="power_loss").close()
+    except PerdureError:
+        return False
+    return True
 
 
 def _session(report: SessionReport) -> ImportedSession:

@@ -483,7 +483,7 @@ class PostgresEngine:
         raise Unsupported(
             f"a store on a server has no file to copy; nothing was written to '{path}'.",
             code="file_missing",
-            advice="Use pg_dump, pg_basebackup or the backups of your provider.",
+            advice="Copy it into a file with `perdure copy URL FILE`, or use pg_dump, pg_basebackup or your provider's backups.",
             path=str(path),
         )
 

@@ -622,7 +622,8 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
     (SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'perdure'),
     (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'perdure'),
     (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int
+    (SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int,
+    (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user)
 """
 
 
@@ -659,6 +660,7 @@ def facts(connection: Connection, tenant: str) -> dict[str, str | int]:
         "pooler": "transaction" if connection.is_pooled() else "none",
         "connections": _int(used[0]),
         "max_connections": _int(used[1]),
+        "row_security": "off" if used[2] else "on",
         "bytes": _int(size),
         "spaces": _int(spaces),
         "rows": _int(rows),

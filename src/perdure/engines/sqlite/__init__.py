@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.engines.sqlite.engine import SqliteEngine, open_sqlite
+from perdure.engines.sqlite.engine import SqliteEngine
+from perdure.engines.sqlite.reader import open_sqlite
 
 __all__ = ["SqliteEngine", "open_sqlite"]

@@ -64,18 +64,17 @@ from perdure.engines.sqlite.file_system import (
     file_system_of,
     make_database,
     mode_beside,
-    resolved,
 )
 from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance import removal, scan
 from perdure.engines.sqlite.maintenance.copy import back_up, sync_names
 from perdure.engines.sqlite.schema import foreign_objects
-from perdure.errors import InDoubt, Invalid, NotFound, PerdureError, Unavailable
+from perdure.errors import InDoubt, PerdureError, Unavailable
 from perdure.model.commit import CommitEvents, LedgerRead, MoveRecord
 from perdure.model.digest import Digest, Object
 
-__all__ = ["SqliteEngine", "open_sqlite"]
+__all__ = ["SqliteEngine", "described"]
 
 
 def described(db: Database, options: Options) -> dict[str, str | int]:
@@ -178,10 +177,7 @@ class SqliteEngine:
             if self._lock is not None:
                 self._lock.close()
             raise
-        self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
-        self._scanned = scan.Bodies()
-        self._spaces: dict[str, int] = {}
-        self._seals = Seals()
+        self._forget_reads()
         self._group = self._recent = None
         if self._lock is not None:
             self._recent = Recent(self._lock, self._rows, self._read)
@@ -195,6 +191,13 @@ class SqliteEngine:
                 wait_seconds=self._wait_seconds,
             )
         self._pid = os.getpid()
+
+    def _forget_reads(self) -> None:
+        """Drop everything that was kept of what the file holds."""
+        self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
+        self._scanned = scan.Bodies()
+        self._spaces: dict[str, int] = {}
+        self._seals = Seals()
 
     def _lock_file(self) -> FileLock:
         return self._guard("it was not opened", lambda: FileLock(self._lock_path, mode_beside(self._path)))
@@ -360,8 +363,8 @@ class SqliteEngine:
     def commits(self, space: str, prefix: str, *, limit: int) -> Sequence[Digest]:
         if not set(prefix) <= set("0123456789abcdef"):
             return []
-        read, index = reads.commits_from, self._rows.index
-        return self._read(lambda db: read(db, index, self._space(db, space), prefix))[:limit]
+        read = reads.commits_from
+        return self._read(lambda db: read(db, self._rows.index, self._space(db, space), prefix))[:limit]
 
     def hold(self, space: str, timeline: str) -> Hold | None:
         return self.answers((HeadOf(space, timeline),))[0]
@@ -402,8 +405,8 @@ class SqliteEngine:
         return self._read(cells)
 
     def listed(self, *, prefix: str, after: tuple[str, str] = ("", ""), limit: int) -> Sequence[Cell]:
-        listed, check = reads.listed, self._seals.check_listed
-        found = self._read(lambda db: check(db) or listed(db, prefix, after, limit))
+        listed = reads.listed
+        found = self._read(lambda db: self._seals.check_listed(db) or listed(db, prefix, after, limit))
         for name in {cell.space for cell in found}:
             self.check(name)
         return found
@@ -428,8 +431,9 @@ class SqliteEngine:
 
     def check(self, space: str, *, again: bool = False) -> None:
         if again or self._spaces.get(space) not in self._seals:
-            check = self._seals.check
-            self._read(lambda db: check(db, self._rows, self._space(db, space), space, again=again))
+            self._read(
+                lambda db: self._seals.check(db, self._rows, self._space(db, space), space, again=again)
+            )
 
     def reseal(self, space: str, cells: Sequence[Rebuilt] = ()) -> None:
         seal = removal.seal_again
@@ -442,12 +446,16 @@ class SqliteEngine:
 
     def scan(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Fact], int | None]:
         """Return everything stored for a space, in storage order; damage is reported, not raised."""
-        read, bodies = scan.scan, self._scanned
-        return self._read(lambda db: read(db, self._rows, bodies, self._space(db, space), after, limit))
+        read = scan.scan
+        return self._read(
+            lambda db: read(db, self._rows, self._scanned, self._space(db, space), after, limit)
+        )
 
     def writes(self, space: str, *, after: int = 0, limit: int) -> tuple[Sequence[Written], int | None]:
-        read, bodies = scan.writes, self._scanned
-        return self._read(lambda db: read(db, self._rows, bodies, self._space(db, space), after, limit))
+        read = scan.writes
+        return self._read(
+            lambda db: read(db, self._rows, self._scanned, self._space(db, space), after, limit)
+        )
 
     def stored_cells(self, space: str, *, after: str = "", limit: int) -> Sequence[Rebuilt]:
         return self._read(lambda db: reads.stored_cells(db, space, self._space(db, space), after, limit))
@@ -668,30 +676,3 @@ def _is_unknown(questions: Sequence[Question], answers: Sequence[Answer]) -> boo
     """True if a write that was asked for is not recorded."""
     found = zip(questions, answers, strict=True)
     return any(isinstance(question, OpOf) and answer is None for question, answer in found)
-
-
-def open_sqlite(
-    path: Path, *, read_only: bool = False, create: bool = True, durability: str = "power_loss"
-) -> SqliteEngine:
-    """Return the engine on the store at `path`; raise `NotFound` if it does not exist and may not be created."""
-    if durability not in ("power_loss", "process_crash"):
-        raise Invalid(
-            f"durability {durability!r} is not 'power_loss' or 'process_crash'; nothing was opened.",
-            code="durability_unknown",
-            durability=durability,
-        )
-    if not path.exists() and (read_only or not create):
-        raise NotFound(
-            f"there is no store at {path}; nothing was opened.",
-            code="store_not_found",
-            advice="Create one with `perdure init`.",
-            path=str(path),
-        )
-    if path.is_dir():
-        raise NotFound(
-            f"{path} is a directory, not a store; nothing was opened.",
-            code="is_a_directory",
-            advice=f"Name a file in it, such as {path / 'perdure.db'}.",
-            path=str(path),
-        )
-    return SqliteEngine(resolved(path), read_only=read_only, durable=durability == "power_loss")

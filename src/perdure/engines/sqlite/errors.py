@@ -182,6 +182,7 @@ def commit_error(place: str, why: str) -> Unavailable:
         code="commit_failed",
         advice="Try again.",
         retry_after=0.1,
+        path=place,
     )
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "check",
     "check_objects",
+    "create",
     "foreign_objects",
     "lay",
     "read_objects",
@@ -368,7 +369,7 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
             path=place,
         )
     if may_write and not (is_there and _number(connection, "user_version") == SCHEMA_VERSION):
-        _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else _create)
+        _transaction(connection, (lambda db: _upgrade(db, place)) if is_there else create)
     return not is_there
 
 
@@ -467,7 +468,7 @@ def _known() -> Mapping[str, tuple[str, str, str | None]]:
 def _known_rows() -> list[tuple[Any, ...]]:
     connection = apsw.Connection(":memory:")
     try:
-        _create(cast("Database", connection))
+        create(cast("Database", connection))
         return _rows(cast("Database", connection))
     finally:
         connection.close()
@@ -489,7 +490,8 @@ def _not_ours(place: str, name: str, what: str) -> Corrupt:
     )
 
 
-def _create(connection: Database) -> None:
+def create(connection: Database) -> None:
+    """Make the tables and views in an empty database."""
     connection.execute(_TABLES)
     connection.execute(_VIEWS)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -26,12 +26,12 @@ from perdure.engines.replays import replay_store
 from perdure.engines.shared_rules import damaged
 from perdure.engines.sqlite.connections import Connections, Options
 from perdure.engines.sqlite.database import Database
-from perdure.engines.sqlite.engine import open_sqlite
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import check_one_name
 from perdure.engines.sqlite.format.index import Index
 from perdure.engines.sqlite.format.rows import Rows
 from perdure.engines.sqlite.maintenance.scan import facts_of
+from perdure.engines.sqlite.reader import open_sqlite
 from perdure.errors import Forgotten, Invalid, PerdureError
 from perdure.model import lists
 from perdure.model.digest import Digest, Kind

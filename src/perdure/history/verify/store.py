@@ -401,10 +401,17 @@ def verify(
             space = _reading(engine, name, findings)
             _verify_space(space, (since or {}).get(name), weights.get(name, 0), books, findings)
         findings.space = STORE
+    with findings.watching("file"):
+        lost = engine.facts().get("lost")  # which reading all of it has found out
+        if lost is not None:
+            findings.add("file", f"a part of it is damaged and cannot be read; lost: {lost}")
     report = findings.report()
     places = {name: words_for(engine, name) for name in {fault.space for fault in report.faults}}
     named = [
-        msgspec.structs.replace(fault, place=places[fault.space] + _turn_of(engine, fault))
+        msgspec.structs.replace(
+            fault,
+            place="the store" if fault.kind == "file" else places[fault.space] + _turn_of(engine, fault),
+        )
         for fault in report.faults
     ]
     return msgspec.structs.replace(report, faults=tuple(named))

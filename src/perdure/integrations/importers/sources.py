@@ -148,7 +148,9 @@ def find_sources(place: str | os.PathLike[str], format: str | None = None) -> tu
         named = str(Path(named).expanduser())
         if not Path(named).exists():
             raise NotFound(
-                f"there is no file {named}; nothing was imported.", code="import_not_found", path=named
+                f"there is no file {os.fspath(place)}; nothing was imported.",
+                code="import_not_found",
+                path=os.fspath(place),
             )
     found: list[SessionSource] = []
     others = 0

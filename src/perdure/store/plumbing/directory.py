@@ -53,6 +53,7 @@ __all__ = [
     "knowing",
     "other_owner",
     "policy_of",
+    "read",
     "record_agent",
     "remove",
     "rules_of",
@@ -129,6 +130,12 @@ def find(
     if record is None:
         raise _no_thread(store, id, undone, advice)
     return handed(store, id, record, timeline)
+
+
+def read(store: Space, cell: Cell) -> Record | None:
+    """Read the record in a cell, with the agent that `main` has now; None if the thread was removed."""
+    record = _live(store, cell)
+    return None if record is None else handed(store, cell.name.removeprefix(THREAD), record, MAIN)
 
 
 def handed(store: Space, id: str, record: Record, timeline: str) -> Record:

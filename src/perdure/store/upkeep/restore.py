@@ -19,6 +19,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from glob import escape
 from pathlib import Path
 
@@ -27,7 +28,7 @@ import msgspec
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
 from perdure.engines.replays import has_all
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound
 from perdure.history.space import AGENTS, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
 from perdure.ledger import held, verify
@@ -43,6 +44,7 @@ from perdure.store.copy import (
     label_or_name,
     onto_itself,
     origin_of,
+    removed_if_full,
 )
 from perdure.store.upkeep.selection import Selection
 
@@ -52,6 +54,8 @@ _SHOWN = 3  # names of a longer list
 _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which it is not whole
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
 _ASIDE = ".set-aside-"
+_MAGIC = b"SQLite format 3\0"
+_WHOLE = "is a store, and the backup has all of it"
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,20 +95,24 @@ def restore(
         if path is not None:
             _put_back(path)
             _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
-        into, new = _open_new(source, target, path)
-        try:
-            done = copy(
-                source,
-                into,
-                address=backup,
-                selection=Selection(),
-                kind="restore",
-                clock=clock,
-                progress=progress,
+        new = None if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
+        with removed_if_full(new):
+            into = registry.open_engine(
+                target if new is None else str(new), read_only=False, create=True, durability="power_loss"
             )
-        finally:
-            into.close()
-        moved = [] if path is None else _put_in_place(source, new, path, backup, replace=replace)
+            with closing(into):
+                done = copy(
+                    source,
+                    into,
+                    address=backup,
+                    selection=Selection(),
+                    kind="restore",
+                    clock=clock,
+                    progress=progress,
+                )
+        moved = (
+            [] if path is None or new is None else _put_in_place(source, new, path, backup, replace=replace)
+        )
     finally:
         source.close()
     return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
@@ -114,6 +122,13 @@ def _open_backup(backup: str) -> Engine:
     try:
         return registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
     except Corrupt as error:
+        if error.code == "foreign_file" or not _is_sqlite(registry.file_of(backup)):
+            raise Invalid(
+                f"{shown_address(backup)} is no backup of a Perdure store, or its beginning is damaged; nothing was restored.",
+                code="not_a_backup",
+                advice="Name a file that `perdure backup` or `perdure copy` made.",
+                backup=shown_address(backup),
+            ) from error
         raise _damaged(backup, error.message, 1) from error
     except NotFound as error:
         raise NotFound(
@@ -122,6 +137,14 @@ def _open_backup(backup: str) -> Engine:
             advice="Name the file of a backup.",
             backup=shown_address(backup),
         ) from error
+
+
+def _is_sqlite(file: Path | None) -> bool:
+    """True if a file begins as every file of SQLite; a backup whose first page is damaged is told apart by nothing."""
+    if file is None:
+        return True
+    with file.open("rb") as opened:
+        return opened.read(len(_MAGIC)) == _MAGIC
 
 
 def _check_directory(path: Path) -> None:
@@ -147,13 +170,6 @@ def _damaged(backup: str, what: str, faults: int) -> Corrupt:
     )
 
 
-def _open_new(source: Engine, target: str, path: Path | None) -> tuple[Engine, Path]:
-    """Open the file that takes the place of the store at `path`, or without a file the store at `target` itself."""
-    new = Path() if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
-    place = target if path is None else str(new)
-    return registry.open_engine(place, read_only=False, create=True, durability="power_loss"), new
-
-
 def _state_of(source: Engine) -> str:
     """Name what a backup holds, so that only a restore of the same goes on with what an earlier one left."""
     standings = [[space, source.standing(space)] for space in loops.spaces(source)]
@@ -161,33 +177,45 @@ def _state_of(source: Engine) -> str:
 
 
 def _is_sound(source: Engine, path: Path, backup: str, *, replace: bool) -> bool:
-    """True if there is a store at `path` that can be read; raise `Conflict` if it has to stay.
+    """True if there is a store at `path` that can be read as a whole; raise `Conflict` if it has to stay.
 
-    A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.
+    A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.  What can
+    be read of a damaged store is compared too: what it has and the backup lacks is not set aside.
     """
     if not path.exists():
         return False
     try:
-        present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
-    except Corrupt:
-        is_damaged = True
-    else:
-        is_damaged = False
-        try:
-            if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
-                return True
-            _check_not_newer(present, source, str(path), backup)
-        finally:
-            present.close()
-    if not replace:
-        what = "is damaged" if is_damaged else "is a store, and the backup has all of it"
+        what = _compare(source, path, backup)
+    except Corrupt as error:
+        foreign = "is a SQLite file of another program"
+        what = foreign if error.code == "foreign_file" else "is damaged, or no store"
+    if what is not None and not replace:
         raise Conflict(
             f"{path} {what}; nothing was restored.",
             code="target_exists",
             advice="Restore it beside under another name, or set the present file aside with `--replace`.",
             store=str(path),
         )
-    return not is_damaged
+    return what is None or what == _WHOLE
+
+
+def _compare(source: Engine, path: Path, backup: str) -> str | None:
+    """Return what is at `path`, in words; None if it has nothing to lose.  Raises `Conflict` if it has what the backup lacks."""
+    try:
+        present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
+    except NotFound:
+        return None  # an empty file
+    try:
+        if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
+            return None
+        _check_not_newer(present, source, str(path), backup)
+        return (
+            _WHOLE
+            if "lost" not in present.facts()
+            else "is damaged, and the backup has all that is left of it"
+        )
+    finally:
+        present.close()
 
 
 def _is_unfinished(present: Engine, source: Engine) -> bool:

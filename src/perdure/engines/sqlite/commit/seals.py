@@ -31,6 +31,7 @@ from perdure.model.digest import Digest
 
 __all__ = [
     "Seals",
+    "add_up",
     "check_listed",
     "check_spaces",
     "ledger_end",
@@ -265,6 +266,13 @@ def _space_part(number: object, name: object) -> int:
 def note_listed(db: Database | RowCursor, change: int) -> None:
     """Change the sum of the listed cells of all spaces."""
     db.execute("UPDATE meta SET value=(value+?)&? WHERE name='listed'", (change & _META_MASK, _META_MASK))
+
+
+def add_up(db: Database) -> None:
+    """Write the sums over all spaces as they follow from what is there."""
+    names = sum([_space_part(number, name) for number, name in db.execute("SELECT id, name FROM spaces")])
+    for counter, total in (("spaces", names & _META_MASK), ("listed", _listed(db))):
+        db.execute("UPDATE meta SET value=? WHERE name=?", (total, counter))
 
 
 def check_listed(db: Database) -> None:

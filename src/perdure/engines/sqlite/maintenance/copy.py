@@ -44,7 +44,7 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
         )
     partial = _new_file(path)
     try:
-        read(lambda db: db.execute("VACUUM INTO ?", (str(partial),)).fetchall())
+        read(lambda db: _vacuum(db, partial, path))
         _mark(partial)
         _sync(partial)
         os.link(partial, path)  # fails if another process made the file by now
@@ -60,6 +60,13 @@ def back_up(read: Callable[[Callable[[Database], object]], object], path: Path) 
     finally:
         partial.unlink(missing_ok=True)
     sync_names(path.parent)
+
+
+def _vacuum(db: Database, partial: Path, path: Path) -> None:
+    try:
+        db.execute("VACUUM INTO ?", (str(partial),)).fetchall()
+    except apsw.FullError as error:  # only the new file is written
+        raise translated(error, "there is no backup", str(path)) from error
 
 
 def _mark(path: Path) -> None:

@@ -1,0 +1,66 @@
+"""The disk of a new store or a backup is full: the error names the new file, and nothing is left of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.errors import Unavailable
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a megabyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if (
+        sys.platform != "linux"
+        or shutil.which("mount") is None
+        or subprocess.run(command, check=False).returncode
+    ):
+        pytest.skip("a file system of its own cannot be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A store that is larger than the disk."""
+    with perdure.open(tmp_path / "large.db", durability="process_crash") as store:
+        thread = store.thread("t", agent="planner")
+        for number in range(12):
+            thread.put(f"/{number}.json", "".join(f"{number * at:x}" for at in range(20_000)))
+        store.backup(tmp_path / "backup.db")
+    return tmp_path / "backup.db"
+
+
+def _back_up(source: Path, target: Path) -> object:
+    with perdure.open(source, read_only=True) as store:
+        return store.backup(target)
+
+
+def _copy(source: Path, target: Path) -> object:
+    with perdure.open(source, read_only=True) as store:
+        return store.copy_to(target)
+
+
+@pytest.mark.parametrize("make", [_back_up, _copy, perdure.restore])
+def test_a_full_disk_is_that_of_the_new_file(
+    small_disk: Path, large: Path, make: Callable[[Path, Path], object]
+) -> None:
+    """The disk of the source is not full, and what was begun is removed again."""
+    with pytest.raises(Unavailable) as full:
+        make(large, small_disk / "n.db")
+
+    assert full.value.code in ("disk_full", "commit_failed")
+    assert str(full.value.facts["path"]).startswith(str(small_disk / "n.db"))
+    assert list(small_disk.iterdir()) == []
