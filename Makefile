@@ -61,7 +61,7 @@ bench: $(dev)
 	-$(pip) install --group bench
 	$(python) -m bench
 	$(python) -m bench --sync 0.1 --only turns writers
-	$(python) -m bench --sync 2 --only turns runs
+	$(python) -m bench --sync 2 --only turns runs server
 
 fmt: $(dev)
 	$(python) -m ruff check --fix --exit-zero .

@@ -24,7 +24,14 @@ from typing import Any
 
 import apsw
 
-__all__ = ["MEMORY", "measured_sync", "slow_syncs", "slow_syncs_as_told", "without_syncs"]
+__all__ = [
+    "MEMORY",
+    "measured_sync",
+    "slow_syncs",
+    "slow_syncs_as_told",
+    "told_microseconds",
+    "without_syncs",
+]
 
 MEMORY = Path("/dev/shm")
 
@@ -51,9 +58,14 @@ def slow_syncs(milliseconds: float) -> None:
     slow_syncs_as_told()
 
 
+def told_microseconds() -> int:
+    """Return how long a sync is to sleep, less than it is to take by the time of being woken up; 0: nobody said so."""
+    return int(os.environ.get(_TOLD, "0"))
+
+
 def slow_syncs_as_told() -> None:
     """Do as the environment says; nothing if it says nothing."""
-    microseconds = int(os.environ.get(_TOLD, "0"))
+    microseconds = told_microseconds()
     if microseconds == 0:
         return
     usleep, set_hook = ctypes.cast(_precise_usleep(), ctypes.c_void_p), _commit_hook()

@@ -3,6 +3,10 @@
 Each turn is four durable transactions.  *Plain* sends BEGIN, the statements and COMMIT; *terse* sends one statement
 that commits by itself.  Both keep no history of the state, have no digests and do not look for other writers.
 The server is a real one, started here with its usual durability; `PERDURE_BENCH_POSTGRES` names another.
+
+Under `--sync` its files are on memory, and `commit_delay` lets whoever flushes the log wait before it does, with the lock
+of the log held: for Perdure and the baselines alike.  A commit that arrives during that wait is in that flush, where on a disk
+it would wait for the next one, so writers share flushes at least as well as they would there.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import perdure
 from bench.agents import Running
 from bench.ground import Ground, Times, median, take_turns
 from bench.ours import AGENT, EngineAlone, Face
+from bench.sync import MEMORY, told_microseconds
 from bench.table import Result, Skipped
 from bench.workload import Turn, make_turns
 from perdure import Thread
@@ -84,6 +89,7 @@ class OnServer(Face):
 def measure(ground: Ground) -> Iterable[Result | Skipped]:
     try:
         with _served() as url:
+            ground.tell(_flushes(url, ground.sizes.writers))
             yield from _one_writer(ground, url)
             yield from _writers(ground, url)
             yield _bytes(ground, url)
@@ -103,7 +109,12 @@ class _NoServer(Exception):
 @contextmanager
 def _served() -> Generator[str]:
     """The address of a database on a server."""
+    delay_us = told_microseconds()
     if url := os.environ.get("PERDURE_BENCH_POSTGRES"):
+        if delay_us:
+            raise _NoServer(
+                "the server that PERDURE_BENCH_POSTGRES names flushes as it does; leave out --sync"
+            )
         yield url
         return
     try:
@@ -112,9 +123,11 @@ def _served() -> Generator[str]:
         raise _NoServer(str(error)) from error
     if MISSING:
         raise _NoServer(MISSING)
-    server = Server(
-        Path(tempfile.mkdtemp(prefix="perdure-bench-", dir="/var/tmp")), {"max_connections": "100"}
-    )
+    settings = {"max_connections": "100"}
+    if delay_us:
+        settings |= {"commit_delay": str(delay_us), "commit_siblings": "0"}
+    place = tempfile.mkdtemp(prefix="perdure-bench-", dir=MEMORY if delay_us else "/var/tmp")
+    server = Server(Path(place), settings)
     server.create()
     server.start()
     try:
@@ -122,6 +135,38 @@ def _served() -> Generator[str]:
         yield server.url()
     finally:
         server.remove()
+
+
+def _flushes(url: str, many: int) -> str:
+    """What a flush takes of a commit, and how many commits of several writers share one."""
+    alone = _committing(url, 100, "on"), _committing(url, 100, "off")
+    before, began = _asked(url, _FLUSHES), time.perf_counter()
+    writers = [threading.Thread(target=_committing, args=(url, 100, "on")) for _ in range(many)]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    seconds = time.perf_counter() - began
+    time.sleep(1.2)  # what a session has done is counted some time after it
+    flushes = max(1, _asked(url, _FLUSHES) - before)
+    return (
+        f"a flush takes {1e3 * (alone[0] - alone[1]):.3f} ms for one writer (median); {many} writers flush once for "
+        f"{100 * many / flushes:.1f} commits, every {1e3 * seconds / flushes:.3f} ms"
+    )
+
+
+def _committing(url: str, count: int, durability: str) -> float:
+    """The median of the seconds that a small commit takes."""
+    import psycopg
+
+    times: list[float] = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SET synchronous_commit = {durability}")
+        for _ in range(count):
+            began = time.perf_counter()
+            connection.execute("SELECT pg_logical_emit_message(true, 'bench', '')")
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)
 
 
 def _store(url: str) -> str:

@@ -44,6 +44,12 @@ directory = Path(sys.argv[1])
 directory.mkdir()
 print(measured_sync(directory))
 """
+_SERVER_COMMITS = """
+from bench.measures import server
+
+with server._served() as url:
+    print(server._committing(url, 9, "on"), server._committing(url, 9, "off"))
+"""
 _TWO_WRITERS = """
 import sys, threading, time
 from pathlib import Path
@@ -159,3 +165,23 @@ def test_what_is_not_known_is_refused(tmp_path: Path, more: tuple[str, ...], pro
     """Control: the command can fail."""
     with pytest.raises(AssertionError, match=problem):
         measured(tmp_path, *more)
+
+
+def test_a_server_waits_as_long_for_a_flush() -> None:
+    """It is told so when it starts; control: a commit that is not flushed does not wait."""
+    told = {**os.environ, "PERDURE_BENCH_SYNC_US": "20000"}
+
+    flushed, unflushed = (
+        float(each)
+        for each in subprocess.run(
+            [sys.executable, "-c", _SERVER_COMMITS],
+            cwd=ROOT,
+            env=told,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+    )
+
+    assert flushed >= 0.02
+    assert unflushed < flushed

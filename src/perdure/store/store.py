@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from os import PathLike, fspath
 from pathlib import Path
 from threading import Event
@@ -32,6 +32,7 @@ from perdure.store.plumbing.handles import (
     deferred,
 )
 from perdure.store.thread import Thread
+from perdure.switching.policy import Policy
 
 if TYPE_CHECKING:
     from perdure.history.retention import RetentionPlan, RetentionPolicy, SpaceRemoval
@@ -135,7 +136,8 @@ class Store:
         home = declared.object_storage if declared else None
         if declared is not None and home is not None and registry.place_of(home) != self._place:
             raise WrongStore(declared.name, shown_address(home), self.url)
-        by_name = declared is None or declared == Agent(declared.name)  # the caller gave nothing but the name
+        # True if the caller gave nothing but the name.
+        by_name = declared is None or declared == _agent_of(declared.name)
         store = directory.knowing(self._resources.store, id, declared and declared.name)
         if declared is not None and by_name:
             declared = _bare(store, declared.name)
@@ -476,7 +478,7 @@ class Store:
 
 def _bare(store: Space, name: str) -> Agent:
     """Return an agent known by name alone, with the policy that it was last declared with."""
-    return Agent(name, policy=directory.policy_of(store, name))
+    return _agent_of(name, directory.policy_of(store, name))
 
 
 def _with_runs(engine: Engine, state: str) -> set[str]:
@@ -484,4 +486,10 @@ def _with_runs(engine: Engine, state: str) -> set[str]:
 
 
 def _declared(agent: Agent | str) -> Agent:
-    return agent if isinstance(agent, Agent) else Agent(agent)
+    return agent if isinstance(agent, Agent) else _agent_of(agent) if type(agent) is str else Agent(agent)
+
+
+@lru_cache(256)  # checking the fields of an agent takes longer than packing the write that begins a thread
+def _agent_of(name: str, policy: Policy | None = None) -> Agent:
+    """Return an agent of which no more is known; it is frozen, so all who open its threads may share it."""
+    return Agent(name) if policy is None else Agent(name, policy=policy)

@@ -34,6 +34,8 @@ TENANT = f"edited{os.getpid()}"
 SAVED = f"saved{os.getpid()}"
 # Columns that say nothing about what is stored: who follows a space, and when bytes can be stored as differences.
 FREE = {("spaces", "followed_until"), ("spaces", "follower"), ("spaces", "generation")}
+# A key of the name of a space leads to no row: that there is one says that the space was written to.
+LEADING = {("keys", "row_id"): "space <> 0"}
 # Other values of a column that the server takes; what a column holds already is no edit.
 OTHERS = {
     "bytea": (
@@ -145,7 +147,8 @@ def edits(tables: Tables, table: str, count: int) -> Iterator[Edit]:
     chance = random.Random(f"{SEED} {table}")
     for column, kind in tables.columns(table).items():
         for to in sized(chance.sample(OTHERS[kind], 1), OTHERS[kind]):
-            found = tables.rows(table, "true" if to in ("NULL", "''", "0") else f"{column} IS NOT NULL")
+            condition = "true" if to in ("NULL", "''", "0") else f"{column} IS NOT NULL"
+            found = tables.rows(table, f"{condition} AND {LEADING.get((table, column), 'true')}")
             for row in chance.sample(found, min(count, len(found))):
                 yield Edit(table, column, to, row)
     found = tables.rows(table)

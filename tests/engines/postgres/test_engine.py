@@ -187,6 +187,7 @@ class TestWhatIsReadBesideAHead:
         """The head is returned; who asks for the cell gets the error."""
         engine = self._asked(open_engine)
         postgres.sql(f"UPDATE perdure.cells SET value = 'edited' WHERE tenant = '{engine.facts()['tenant']}'")
+        engine.apply(write("own", b"{}"))  # what was read before it is not used
 
         assert engine.answers(self.HEAD)
 

@@ -50,6 +50,7 @@ from perdure.engines.postgres.commit.write import (
     PreparedWrite,
     RecentObjects,
     answered,
+    head_after,
     prepare_write,
 )
 from perdure.engines.postgres.connections import (
@@ -243,6 +244,11 @@ class PostgresEngine:
         """Note what a write has left, for the writes after it and for those who wait for news."""
         prepared, space = sending.prepared, sending.write.space
         self._beside.written(space)
+        if prepared.end is not None:
+            (moved,) = prepared.write.moves
+            head = HeadOf(space, moved.timeline)
+            hold = Hold(head_after(moved), False, prepared.end.tips[moved.timeline].move)
+            self._beside.moved(head, hold, prepared.before, prepared.end.mark)
         # Otherwise another writer may have made it.
         rows = int(str(answer[1])) if answer[0] == "done" else None
         self._pool.counters.add("repeated" if rows is None and sending.statement == APPLY else "commits")
@@ -308,10 +314,11 @@ class PostgresEngine:
                 self._check_open()
                 return found
         if len(questions) == 1:
-            beside = self._beside.asked_after(questions[0]) if fresh else ()
-            if beside:
-                return [self._ask_beside(questions[0], beside)]
-            return [self._ask(question_of(self._tenant, questions[0]))]
+            (question,) = questions
+            beside = self._beside.asked_after(question) if fresh else ()
+            if beside and isinstance(question, HeadOf):
+                return [self._ask_beside(question, beside)]
+            return [self._ask(question_of(self._tenant, question))]
         if not questions:
             self._check_open()
             return []
@@ -322,17 +329,29 @@ class PostgresEngine:
         rows = self._read(lambda db: db.ask_all([(each.sql, each.parameters) for each in asked]))
         return [question.read(found) for question, found in zip(asked, rows, strict=True)]
 
-    def _ask_beside(self, head: Question, beside: tuple[Question, ...]) -> Answer:
-        """Answer the question about a head, and keep the rows for what is asked after it."""
-        marks = self._beside.marks(beside)
-        together = questions_together(self._tenant, (head, *beside))
-        if together is None:
-            return self._ask(question_of(self._tenant, head))
-        (row,) = self._read(lambda db: db.ask(together.sql, *together.parameters))
-        own, *others = [question_of(self._tenant, each) for each in (head, *beside)]
-        columns = 1 + own.columns
-        self._beside.keep(beside, marks, others, row[columns:])
-        return own.read([row[1:columns]] if row[0] else [])
+    def _ask_beside(self, head: HeadOf, beside: tuple[Question, ...]) -> Answer:
+        """Answer the question about a head, and keep the rows for what is asked after it.
+
+        If this process wrote to the space last, it knows the head and what it read beside it before: then the server is
+        asked only whether that is still so.
+        """
+        marks, statement = self._beside.marks(beside), self._beside.statement(self._tenant, head, beside)
+        seen, end = self._beside.seen(head), self._ends.of(head.space)
+        counts = self._beside.marks(statement.elsewhere)
+        is_changed = False
+        if seen is not None and end is not None and seen.own == end.mark and seen.counts == counts:
+            if self._ask(statement.unchanged(end.mark, seen.others)):
+                self._beside.keep(beside, marks, statement.asked, seen.row)
+                return seen.head
+            is_changed = True
+        asked = statement.question
+        (row,) = self._read(lambda db: db.ask(asked.sql, *asked.parameters))
+        seen = statement.seen(row, counts)
+        if is_changed and end is not None and seen.own != end.mark:
+            self._ends.forget(head.space, rests=True)
+        self._beside.see(head, seen, rests=is_changed)
+        self._beside.keep(beside, marks, statement.asked, seen.row)
+        return seen.head
 
     def objects(self, space: str, digests: Sequence[Digest]) -> Sequence[Object]:
         return self._ask(reads.objects(self._tenant, space, digests))

@@ -25,6 +25,7 @@ from perdure.engines.contract import Replay, Write
 from perdure.engines.postgres.commit.write import (
     PreparedWrite,
     RecentObjects,
+    SpaceMark,
     one_commit,
     row_fields,
 )
@@ -137,6 +138,11 @@ class KnownEnd(msgspec.Struct, frozen=True, gc=False):
     link: bytes
     tips: Mapping[str, TimelineEnd]  # by timeline
 
+    @property
+    def mark(self) -> SpaceMark:
+        """What the next write to the space changes."""
+        return SpaceMark(self.rows, self.generation, self.seal, self.link)
+
 
 class KnownEnds:
     """The spaces that this process wrote to last, as it left them.  What is here may have become untrue."""
@@ -234,7 +240,7 @@ def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd)
         *(keys[0], key_of(digest), integer_array(list(dict.fromkeys(keys)))),
         *_fences(write),
     )
-    return PreparedWrite(write, parameters, (depth,), (state,), None, row, left)
+    return PreparedWrite(write, parameters, (depth,), (state,), None, row, left, end.mark)
 
 
 def _record(write: Write, tip: TimelineEnd) -> MoveRecord:

@@ -9,7 +9,7 @@ first: the server is asked to check as far as that object and to write nothing.
 from __future__ import annotations
 
 from struct import pack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -59,7 +59,9 @@ __all__ = [
     "WriteRow",
     "RecentObjects",
     "PreparedWrite",
+    "SpaceMark",
     "answered",
+    "head_after",
     "lost_space",
     "one_commit",
     "prepare_write",
@@ -163,6 +165,15 @@ class RecentObjects:
                 self._spaces.pop(next(iter(self._spaces)))
 
 
+class SpaceMark(NamedTuple):
+    """What every change of a space changes: a space that has its mark still is as it was."""
+
+    rows: int
+    generation: int
+    seal: int
+    link: bytes
+
+
 class PreparedWrite(msgspec.Struct, frozen=True):
     """A write, ready to be sent."""
 
@@ -173,6 +184,7 @@ class PreparedWrite(msgspec.Struct, frozen=True):
     error: PerdureError | None  # what is wrong with its objects; it is then only checked
     row: WriteRow | None = None  # of an ordinary write
     end: KnownEnd | None = None  # of the space, if the write goes by `next_commit`
+    before: SpaceMark | None = None  # and its mark before
 
 
 def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_seal: bool) -> PreparedWrite:
@@ -423,7 +435,7 @@ def answered(prepared: PreparedWrite, answer: Row) -> Receipt:
     code, at, number, one, two, *_ = answer
     write = prepared.write
     if code == "done" and prepared.end is not None:  # one commit, and nothing else
-        return Receipt(op_id=write.op_id, heads=(_moved_head(write.moves[0]),))
+        return Receipt(op_id=write.op_id, heads=(head_after(write.moves[0]),))
     where = at - 1 if isinstance(at, int) else 0
     count = number if isinstance(number, int) else 0
     blob = one if isinstance(one, bytes) else None
@@ -431,7 +443,7 @@ def answered(prepared: PreparedWrite, answer: Row) -> Receipt:
         case "done":
             return Receipt(
                 op_id=write.op_id,
-                heads=tuple([_moved_head(move) for move in write.moves]),
+                heads=tuple([head_after(move) for move in write.moves]),
                 revisions=_revisions(write),
                 position=count,
                 chain=Digest(two.hex()) if isinstance(two, bytes) else None,
@@ -454,7 +466,8 @@ def answered(prepared: PreparedWrite, answer: Row) -> Receipt:
     raise AssertionError(code)
 
 
-def _moved_head(move: Move) -> Head:
+def head_after(move: Move) -> Head:
+    """Return the head that a move leaves."""
     return Head(move.timeline, 0 if move.expected is None else move.expected.version + 1, move.to)
 
 
