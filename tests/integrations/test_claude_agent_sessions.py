@@ -28,6 +28,7 @@ import perdure
 from perdure import aio
 from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError, Unsupported
 from perdure.integrations.claude_agent import Sessions
+from perdure.integrations.claude_agent import sessions as sessions_module
 from perdure.integrations.claude_agent.sessions import ENTRIES, RECORD
 from perdure.integrations.openai_agents import Session
 from perdure.providers.registry import APIS
@@ -159,14 +160,14 @@ def test_a_batch_that_comes_twice_is_stored_once(store: perdure.Store) -> None:
     assert len(said(sessions.thread(KEY))) == 5
 
 
-def test_eight_appenders_at_once_and_every_batch_twice(tmp_path: Path) -> None:
-    """Over two openings of the store: nothing is lost, nothing is double, and each one's lines stay in order."""
-    batches = 6
+def appended(folder: Path) -> list[str]:
+    """Append by eight at once, every batch twice, over two openings of a store; return what is wrong with the lines."""
+    batches, wrong = 6, list[str]()
 
     def batch(number: int, at: int) -> list[Any]:
         return [line(f"{number}.{at}.{part}", "user", f"{number}.{at}.{part}") for part in range(3)]
 
-    with perdure.open(tmp_path / "a.db") as one, perdure.open(tmp_path / "a.db") as two:
+    with perdure.open(folder / "a.db") as one, perdure.open(folder / "a.db") as two:
         sessions = [Sessions(one), Sessions(two)]
 
         async def append(number: int) -> None:
@@ -182,10 +183,38 @@ def test_eight_appenders_at_once_and_every_batch_twice(tmp_path: Path) -> None:
         ids = [each["uuid"] for each in loaded]
         for number in range(8):
             own = [id for id in ids if id.startswith(f"{number}.")]
-            assert own == [each["uuid"] for at in range(batches) for each in batch(number, at)]
-        assert len(ids) == len(set(ids)) == 8 * batches * 3
-        assert len(said(sessions[0].thread(KEY))) == len(ids)
-        assert one.verify().ok
+            if list(dict.fromkeys(own)) != [
+                each["uuid"] for at in range(batches) for each in batch(number, at)
+            ]:
+                wrong.append("lost, or out of order")
+        wrong += ["double"] if len(ids) > len(set(ids)) else []
+        wrong += ["not said"] if len(said(sessions[0].thread(KEY))) != len(ids) else []
+        return wrong + [str(fault) for fault in one.verify().faults]
+
+
+def test_eight_appenders_at_once_and_every_batch_twice(tmp_path: Path) -> None:
+    """Nothing is lost, nothing is double, and each one's lines stay in order."""
+    assert appended(tmp_path) == []
+
+
+def test_appenders_that_look_up_no_ids_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a store that knows no line that came before has them twice."""
+    monkeypatch.setattr(sessions_module, "_known", lambda *_: {})
+
+    assert "double" in appended(tmp_path)
+
+
+class LastLineLost(Sessions):
+    """A control: it does not return the newest line."""
+
+    def _load(self, key: Any) -> Any:
+        return (super()._load(key) or [])[:-1] or None
+
+
+def test_the_contracts_find_a_store_that_loses_a_line(tmp_path: Path) -> None:
+    """Control: the SDK's suite is not passed by anything."""
+    with perdure.open(tmp_path / "a.db", blocking=True) as store, pytest.raises(AssertionError):
+        run(run_session_store_conformance(lambda: LastLineLost(store)))
 
 
 def test_a_user_who_goes_back_leaves_a_branch(store: perdure.Store) -> None:

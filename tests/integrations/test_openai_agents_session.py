@@ -27,6 +27,7 @@ from perdure.integrations.openai_agents.session import UNMAPPED
 from perdure.providers.registry import APIS
 from tests.coded import raises
 from tests.crash.campaign import sized
+from tests.integrations.exports import exports_faults
 
 T = TypeVar("T")
 
@@ -138,6 +139,19 @@ def test_the_items_are_the_transcript_of_the_thread(store: perdure.Store) -> Non
     assert run(here.get_items()) == ITEMS
     assert thread.log()[0].reason == "add_items"
     assert store.verify().ok
+
+
+def test_items_of_another_vendors_model_are_exported_to_openai(store: perdure.Store) -> None:
+    """The SDK gives each of them the same id, which is none; they come back as they were."""
+    fake = {"id": "__fake_id__", "provider_data": {"model": "m"}}
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "They want to pay."}]}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done"}]}
+    items: list[Any] = [ITEMS[0], *(each | fake for each in (thought, said, CALL)), ITEMS[4], said | fake]
+    here = session(store)
+    run(here.add_items(items))
+
+    assert run(here.get_items()) == items
+    assert exports_faults(here.thread) == []
 
 
 def test_messages_of_others_are_items_and_can_be_popped(store: perdure.Store) -> None:

@@ -21,6 +21,7 @@ from tests.integrations.importers.codex_sessions import (
 from tests.integrations.importers.counts import import_faults, in_store, sound
 
 THREAD = f"codex:{SESSION}"
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture
@@ -145,6 +146,35 @@ def test_a_tag_that_no_event_repeats_is_the_tools(store: Store, tmp_path: Path, 
     import_sessions(store, saved(tmp_path, writer.bytes()))
 
     assert texts(store) == ["<b>Is this bold?</b>"]
+
+
+def test_what_the_tool_writes_around_a_picture_is_not_the_users(
+    store: Store, tmp_path: Path, writer: CodexWriter
+) -> None:
+    """Nor is the task of a review that the user began by a command."""
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
+    texts_of = [
+        {"type": "input_text", "text": text} for text in ("<image name=[Image #1]>", "</image>", "Look")
+    ]
+    writer.message("user", "<user_action>\n  <action>review</action>\n</user_action>")
+    writer.item("message", role="user", content=[texts_of[0], picture, *texts_of[1:]])
+
+    import_sessions(store, saved(tmp_path, writer.bytes()))
+
+    assert texts(store) == ["Look"]
+    assert sound(store) == []
+
+
+def test_an_event_may_tell_the_words_with_other_spaces(
+    store: Store, tmp_path: Path, writer: CodexWriter
+) -> None:
+    """Or with more words around them: what the user said in a tag of their own is theirs."""
+    writer.message("user", "<b>\nbold\n</b>")
+    writer.event("user_message", message="<b>\nbold\n</b>\n and more")
+
+    import_sessions(store, saved(tmp_path, writer.bytes()))
+
+    assert texts(store) == ["<b>\nbold\n</b>"]
 
 
 def test_a_compaction_changes_nothing_that_was_said(

@@ -67,6 +67,18 @@ def test_what_cannot_be_read_is_named_by_its_row(store: Store, tmp_path: Path) -
     assert in_store(store) == COUNTS
 
 
+def test_items_of_another_vendors_model_are_exported_to_openai(store: Store, tmp_path: Path) -> None:
+    """The SDK gives each of them the same id, which is none; an id that two others share is left out and listed."""
+    fake = [{**item, "id": "__fake_id__"} for item in ITEMS[1:3]]
+    twice = [{**item, "id": "msg_1"} for item in ITEMS[4:] * 2]
+    items = [ITEMS[0], *fake, ITEMS[3], *twice]
+
+    (session,) = import_sessions(store, database(tmp_path, items)).sessions
+
+    assert [(loss.where, loss.what) for loss in session.losses] == [("row 6", "id")]
+    assert (in_store(store), sound(store)) == (COUNTS, [])
+
+
 def test_recorded_branches_are_timelines(store: Store, tmp_path: Path) -> None:
     """A branch shares the rows before it."""
     file = database(tmp_path, [*ITEMS, {"role": "user", "content": "A?"}, {"role": "user", "content": "B?"}])

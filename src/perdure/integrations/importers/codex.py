@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
+from perdure.integrations.importers.openai_items import accepted
 from perdure.integrations.importers.session import (
     ForeignSession,
     Json,
@@ -35,7 +36,6 @@ from perdure.integrations.importers.session import (
 )
 from perdure.integrations.importers.sources import Candidate, read_file
 from perdure.providers.contract import Loss
-from perdure.providers.validator.openai_responses import is_item_id
 
 __all__ = ["read_sessions", "recognises"]
 
@@ -65,13 +65,12 @@ _REPLIES = frozenset(
 _ITEMS = _REPLIES | _OUTPUTS | {"message"}
 _INJECTED = re.compile(
     r"\s*<(environment_context|user_instructions|turn_aborted|permissions instructions|collaboration_mode"
-    r"|skill|user_shell_command|subagent_notification|model_switch|personality_spec)>.*</\1>\s*\Z"
+    r"|skill|user_shell_command|user_action|subagent_notification|model_switch|personality_spec)>.*</\1>\s*\Z"
+    r"|\s*</?image\b[^<>]*>\s*\Z"  # around a picture
     r"|\s*# AGENTS\.md instructions\b.*<INSTRUCTIONS>",
     re.DOTALL,
 )
 _TAGGED = re.compile(r"\s*<([a-z_]+)>.*</\1>\s*\Z", re.DOTALL)
-_TOKEN = "gAAAA"
-_TEXTS = ("output_text", "input_text")  # in messages of the model, and of others
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FACTS = (
     "cwd",
@@ -130,7 +129,7 @@ def _read(path: Path, lines: Sequence[JsonLine]) -> ForeignSession:
     reading = _RolloutReading(path)
     has_items = any(_unwrapped(line.value)[0] in _ITEMS for line in lines)
     reading.said = {
-        text
+        text.strip()
         for line in lines
         if as_object(line.value.get("payload")).get("type") == "user_message"
         and (text := as_text(line.value["payload"].get("message")))
@@ -284,26 +283,9 @@ class _RolloutReading:
 
     def _accepted(self, line: JsonLine, item: Json) -> Json:
         """Return an item without what OpenAI's API would refuse the whole conversation for."""
-        found = dict(item)
-        token: Any = found.get("encrypted_content")
-        if token is not None and not (isinstance(token, str) and token.startswith(_TOKEN)):
-            self._lose(
-                line, "encrypted_content", "it is not one of OpenAI's tokens; it is kept in the original"
-            )
-            del found["encrypted_content"]
-        id: Any = found.get("id")
-        if id is not None and (not is_item_id(found["type"], id) or id in self._ids):
-            self._lose(
-                line, "id", "it is no id of such an item, or another item has it; it is kept in the original"
-            )
-            del found["id"]
-        elif id is not None:
-            self._ids.add(id)
-        if found["type"] == "message":
-            own, other = _TEXTS if found["role"] == "assistant" else _TEXTS[::-1]
-            found["content"] = [
-                {**block, "type": own} if block["type"] == other else block for block in found["content"]
-            ]
+        found, lost = accepted(item, self._ids)
+        for what, why in lost:
+            self._lose(line, what, why)
         return found
 
     def _lose(self, line: JsonLine, what: str, why: str) -> None:
@@ -314,7 +296,8 @@ class _RolloutReading:
         text = as_object(block).get("text")
         if not isinstance(text, str):
             return False
-        is_tagged = bool(self.said) and text not in self.said and _TAGGED.match(text) is not None
+        is_told = not self.said or any(text.strip() in each for each in self.said)
+        is_tagged = not is_told and _TAGGED.match(text) is not None
         return is_tagged or _INJECTED.match(text) is not None
 
     def _add(self, role: str, line: JsonLine, item: Json, *, is_error: bool = False) -> None:

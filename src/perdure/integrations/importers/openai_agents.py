@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
 
+from perdure.integrations.importers.openai_items import accepted
 from perdure.integrations.importers.session import (
     ForeignSession,
     Json,
@@ -73,8 +74,9 @@ def _session(path: Path, connection: Connection, table: str, id: str, prefix: st
     )
     session.facts = {"session": id, "table": table}
     items: dict[int, tuple[str, SourcePart]] = {}
+    taken: set[str] = set()  # ids of items
     for row, data in rows:
-        found = _item(session, row, data)
+        found = _item(session, row, data, taken)
         if found is not None:
             items[row] = found
     session.paths = [
@@ -108,7 +110,7 @@ def _ways(connection: Connection, id: str, rows: Sequence[tuple[int, object]]) -
     return [way for way in ways.values() if way]
 
 
-def _item(session: ForeignSession, row: int, data: object) -> tuple[str, SourcePart] | None:
+def _item(session: ForeignSession, row: int, data: object, taken: set[str]) -> tuple[str, SourcePart] | None:
     """Return the role of a row and its item; None if it is not the conversation's."""
     raw = _bytes(data)
     try:
@@ -123,6 +125,8 @@ def _item(session: ForeignSession, row: int, data: object) -> tuple[str, SourceP
         session.losses.append(Loss(kind="dropped", where=f"row {row}", what=what, why=why))
         return None
     name = moment_name(FORMAT, f"{row}-{sha256(raw).hexdigest()[:12]}")
+    item, lost = accepted(item, taken)
+    session.losses += [Loss(kind="dropped", where=f"row {row}", what=what, why=why) for what, why in lost]
     found = read_item(item, name=name, where=f"row {row}", facts={"row": row})
     if found is None:
         session.unmapped[f"message of the {item.get('role')}"] += 1

@@ -28,7 +28,7 @@ from perdure.errors import Invalid
 from perdure.history.reader import TranscriptEntry
 from perdure.integrations import records
 from perdure.integrations.door import Workers
-from perdure.integrations.importers import openai_agents, session, write
+from perdure.integrations.importers import openai_agents, openai_items, session, write
 from perdure.integrations.importers.session import SessionEntry, SourcePart
 from perdure.model.canonical import Json
 from perdure.model.message import Message, ToolCall
@@ -258,9 +258,11 @@ def _say(change: Change, planned: Sequence[Message | dict[str, Json]], last: str
 def _planned(items: Sequence[Any]) -> Iterator[Message | dict[str, Json]]:
     """Yield the messages of items, and the stored form of those that are no message."""
     group: list[tuple[str, SourcePart]] = []
+    ids: set[str] = set()
     for at, item in enumerate(items):
         exact = records.stored(item, f"item {at}")
-        read = openai_agents.read_item(records.restored(exact), name="", where=f"item {at}", facts=exact)
+        shown, _ = openai_items.accepted(records.restored(exact), ids)  # the exact item is beside the message
+        read = openai_agents.read_item(shown, name="", where=f"item {at}", facts=exact)
         if read is not None:
             group.append(read)
             continue
