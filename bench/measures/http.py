@@ -1,7 +1,8 @@
 """Requests per second of the server against the same work in process: reading a thread, and running a scripted agent.
 
 Eight clients each, one connection a client.  The server is a process of its own, as in use; the clients are threads of
-this one, so on a machine with one core they take time from the server.
+this one, so on a machine with one core they take time from the server.  Both sides work for a while before they are timed,
+so that a process which has just started is not compared with one that has run for long, and then in turns.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 import perdure
-from bench.ground import Ground, median
+from bench.ground import Ground, median, take_turns
 from bench.table import Result
 from perdure import Agent
 from perdure.shapes.ledger import RunResult
@@ -28,6 +29,8 @@ from perdure.testing import Script, say
 
 _CLIENTS = 8
 _BAR = 0.7
+_TURNS = 6
+_WARM_TURNS = 3
 _ids = count()
 
 
@@ -36,7 +39,7 @@ def agent() -> Agent:
 
 
 def measure(ground: Ground) -> Iterable[Result]:
-    each = max(5, ground.sizes.writer_turns // 2)
+    each = max(1, ground.sizes.writer_turns // 3)
     for name, make_own, make_http in (
         ("GET thread", _read_here, _read_there),
         ("POST run", _run_here, _run_there),
@@ -44,12 +47,21 @@ def measure(ground: Ground) -> Iterable[Result]:
         own: list[float] = []
         http: list[float] = []
         for _ in range(ground.sizes.repetitions):
-            directory = ground.fresh()
-            _prepare(directory)
-            with perdure.open(directory / "store.db") as store:
-                own.append(_rate([make_own(store, number) for number in range(_CLIENTS)], each))
-            http.append(_served(directory, make_http, each))
-            ground.drop(directory)
+            here, there = ground.fresh(), ground.fresh()
+            _prepare(here)
+            _prepare(there)
+            with perdure.open(here / "store.db") as store, _served(there) as (port, token):
+                connections = [HTTPConnection("127.0.0.1", port) for _ in range(_CLIENTS)]
+                seconds = _seconds(
+                    [make_own(store, number) for number in range(_CLIENTS)],
+                    [make_http(each_one, token, number) for number, each_one in enumerate(connections)],
+                    each,
+                )
+                for connection in connections:
+                    connection.close()
+            own.append(_TURNS * _CLIENTS * each / seconds[0])
+            http.append(_TURNS * _CLIENTS * each / seconds[1])
+            ground.drop(here, there)
         yield Result(
             measure=f"HTTP: {name}, {_CLIENTS} clients",
             ours=median(http),
@@ -70,16 +82,21 @@ def _prepare(directory: Path) -> None:
                 thread.run(f"Turn {turn}")
 
 
-def _rate(works: list[Callable[[], None]], each: int) -> float:
+def _seconds(own: list[Callable[[], None]], http: list[Callable[[], None]], each: int) -> tuple[float, float]:
+    """What each side takes for all its turns, in which every client makes `each` requests."""
+
     def loop(work: Callable[[], None]) -> None:
         for _ in range(each):
             work()
 
-    with ThreadPoolExecutor(len(works)) as pool:
-        list(pool.map(lambda work: work(), works))  # warm
-        start = time.perf_counter()
-        list(pool.map(loop, works))
-        return each * len(works) / (time.perf_counter() - start)
+    def side(works: list[Callable[[], None]]) -> Callable[[int], object]:
+        return lambda _: list(clients.map(loop, works))
+
+    with ThreadPoolExecutor(_CLIENTS) as clients:
+        sides = [side(own), side(http)]
+        take_turns(sides, range(_WARM_TURNS))
+        here, there = take_turns(sides, range(_TURNS))
+    return here.total, there.total
 
 
 def _read_here(store: perdure.Store, number: int) -> Callable[[], None]:
@@ -100,20 +117,17 @@ def _run_here(store: perdure.Store, number: int) -> Callable[[], None]:
     return work
 
 
-def _served(
-    directory: Path, make: Callable[[HTTPConnection, str, int], Callable[[], None]], each: int
-) -> float:
+@contextmanager
+def _served(directory: Path) -> Generator[tuple[int, str]]:
+    """Serve the store of a directory; the port and the token are yielded."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.children.serve", str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     port, token = process.stdout.readline().split()
-    connections = [HTTPConnection("127.0.0.1", int(port)) for _ in range(_CLIENTS)]
     try:
-        return _rate([make(each_one, token, number) for number, each_one in enumerate(connections)], each)
+        yield int(port), token
     finally:
-        for connection in connections:
-            connection.close()
         process.terminate()
         process.communicate()
 

@@ -30,6 +30,7 @@ __all__ = [
     "begins_first",
     "hand_over",
     "handed",
+    "report_to_loop",
     "seen_through",
 ]
 
@@ -87,7 +88,7 @@ def hand_over(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> async
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_R] = loop.create_future()
     try:
-        tool_threads.submit(_report, work, loop, done)
+        tool_threads.submit(report_to_loop, work, loop, done)
     except RuntimeError as error:
         raise Unavailable(
             "this store was closed; nothing was done.",
@@ -97,7 +98,7 @@ def hand_over(tool_threads: ThreadPoolExecutor, work: Callable[[], _R]) -> async
     return done
 
 
-def _report(work: Callable[[], _R], loop: asyncio.AbstractEventLoop, done: asyncio.Future[_R]) -> None:
+def report_to_loop(work: Callable[[], _R], loop: asyncio.AbstractEventLoop, done: asyncio.Future[_R]) -> None:
     """Do `work` on a worker, and give its result to the loop."""
     with suppress(RuntimeError):  # the loop was closed: there is no caller
         try:

@@ -27,7 +27,6 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.types import Receive, Scope, Send
 
 from perdure import aio
-from perdure.aio.proxy import hand_over
 from perdure.aio.streaming import runs_under_way
 from perdure.engines.registry import place_of
 from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
@@ -35,6 +34,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
 from perdure.server.access import LOOPBACK, Access, bearer, check_origin, host_name, is_own_host, same
+from perdure.server.admission import Admission
 from perdure.server.keys import Audit, AuditEntry, Keys, QueuedEntry, key_hash
 from perdure.server.limited import LimitedThread
 from perdure.server.problems import HttpProblem, problem_response
@@ -135,6 +135,8 @@ class HttpServer:
         self._keys, self._audit = Keys(self.store.target()), Audit(self.store.target())
         self._running: set[asyncio.Future[Any]] = set()
         self._run_threads = WorkerPool(_RUNS_MAX, "perdure-run")
+        self._runs = Admission(self._run_threads, _RUNS_MAX)
+        self._requests = Admission(self.store.tool_threads, _WORKERS)
         self._drained: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mcp_server: Any = None  # once a client of that protocol asks
@@ -194,7 +196,7 @@ class HttpServer:
 
         Like the work of `keep`, it goes on when its client has left.
         """
-        done = hand_over(self._run_threads, work)
+        done = self._runs.hand_over(work)
         self._running.add(done)
         done.add_done_callback(self._kept)
         return await asyncio.shield(done)
@@ -399,7 +401,7 @@ class HttpServer:
         if takes_long:
             found = await self.in_own_thread(record_and_answer)
         else:
-            found = await hand_over(self.store.tool_threads, record_and_answer)
+            found = await self._requests.hand_over(record_and_answer)
         return await found.work() if isinstance(found, OnLoop) else found
 
     async def _mcp(
