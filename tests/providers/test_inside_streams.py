@@ -93,6 +93,15 @@ def test_a_stream_that_ends_without_its_end_is_cut_off(vendor: Vendor) -> None:
         ask(vendor.at(place))
 
 
+@pytest.mark.parametrize("vendor", [CHAT, RESPONSES, MESSAGES, INTERACTIONS], ids=lambda each: each.api)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["after its first event", "inside an event"])
+def test_a_stream_that_ends_before_anything_is_whole_is_cut_off(vendor: Vendor, is_whole: bool) -> None:
+    """A repeat may work, so it is no error of the request."""
+    half = vendor.stream[: vendor.stream.index(b"\n\n") + 2]
+    with playing(streamed(half if is_whole else half[:-20])) as place, raises(CutOff, "cut_off"):
+        ask(vendor.at(place))
+
+
 def test_a_server_that_says_done_is_believed() -> None:
     """Some compatible servers never say why they stopped."""
     stream = CHAT.stream.replace(b'"finish_reason": "stop"', b'"finish_reason": null')

@@ -88,6 +88,10 @@ class Tail:
         if len(self._held) > 2 * TAIL_BYTES:
             del self._held[:-TAIL_BYTES]
 
+    def has_begun(self) -> bool:
+        """True if an event has come, or a part of one; a page of a proxy has none."""
+        return b"data:" in self._held
+
     def is_done(self) -> bool:
         """True if the stream has its end mark, which servers of Chat Completions send."""
         return self._held.rstrip().endswith(b"[DONE]")
@@ -439,7 +443,8 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
     try:
         reply = parser.close()
     except Invalid as error:
-        raise _broken(tail, request) or error from error
+        is_cut_off = error.code in ("stream_malformed", "stream_without_answer") and tail.has_begun()
+        raise _broken(tail, request) or (_cut_off(request) if is_cut_off else error) from error
     is_ended = reply.stop is not None and not _is_failed(reply)
     broken = _broken(tail, request, is_ended=is_ended)
     if broken is not None:  # an ordinary end after it does not tell what the error has cost
@@ -447,12 +452,16 @@ def _closed(parser: StreamParser, tail: Tail, request: Request) -> Reply:
     if _is_failed(reply):
         raise _ended_badly(reply, request)
     if reply.stop is None and not tail.is_done():
-        raise CutOff(
-            f"the answer of {request.backend} ended before it was complete; nothing of it was kept.",
-            advice="Ask again.",
-            backend=request.backend,
-        )
+        raise _cut_off(request)
     return reply
+
+
+def _cut_off(request: Request) -> CutOff:
+    return CutOff(
+        f"the answer of {request.backend} ended before it was complete; nothing of it was kept.",
+        advice="Ask again.",
+        backend=request.backend,
+    )
 
 
 def _is_failed(reply: Reply) -> bool:

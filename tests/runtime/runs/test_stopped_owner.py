@@ -7,6 +7,7 @@ wake up and do it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -16,10 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Call, Outcome, Store
+import perdure
+from perdure import Agent, Call, Outcome, Store
 from perdure.engines.contract import Instant
 from perdure.engines.sqlite import SqliteEngine
+from perdure.model.message import Text
+from perdure.runtime.session.environment import StoreRuntime
+from perdure.runtime.session.lease import Lost
+from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.store.thread import Thread
+from perdure.testing import Script, say, step, use
 from tests.crash.campaign import sized
 from tests.crash.processes import Other, running
 from tests.runtime.runs.opened import store_on
@@ -231,3 +238,49 @@ def test_who_believes_the_hook_pays_twice(tmp_path: Path, monkeypatch: pytest.Mo
         scene.other.answer()
 
         assert scene.world.repeated() == ["0"]
+
+
+def _asleep(keeper: LeaseKeeper, paid: list[str], *, tools: int) -> Agent:
+    """An agent whose tools sleep past the run's lease at their first attempt."""
+    begun: list[str] = []
+
+    async def sleep(name: str) -> str:
+        begun.append(name)
+        if len(begun) == tools:
+            (kept,) = keeper._kept.values()  # pyright: ignore[reportPrivateUsage]
+            kept.renewed(kept.lease, 0.0)
+        if begun.count(name) == 1:
+            await asyncio.sleep(60)
+        return name
+
+    @perdure.tool(effect="external_write")
+    async def pay() -> str:
+        paid.append("paid")
+        return await sleep("pay")
+
+    @perdure.tool(effect="read_only")
+    async def look() -> str:
+        return await sleep("look")
+
+    pay.reconcile(lambda call: call.done("pay"))
+    calls = step(*[use("pay"), use("look")][:tools])
+    return Agent("payer", backend=Script(calls, say("Done.")), tools=[pay, look])
+
+
+@pytest.mark.parametrize("tools", [1, 2], ids=["alone", "side by side"])
+def test_a_run_that_wakes_up_before_it_is_taken_over_settles_nothing(tmp_path: Path, tools: int) -> None:
+    """The loss of its lease ended its tools, and says nothing of what they did: the next process finds out."""
+    keeper, paid = LeaseKeeper(poll=0.05), list[str]()
+    with perdure.open(tmp_path / "s.db") as store:
+        store._resources.runtimes.append(StoreRuntime(keeper))  # pyright: ignore[reportPrivateUsage]
+        thread = store.thread(THREAD, agent=_asleep(keeper, paid, tools=tools))
+        with pytest.raises(Lost):
+            thread.run("Pay.")
+        left = [call.state for call in thread.calls()]
+
+        result = thread.resume()
+        told = [each.content for entry in thread.transcript() for each in entry.message.tool_results]
+
+    assert left == ["started", "requested"][:tools]
+    assert (result.status, paid) == ("succeeded", ["paid"])
+    assert told == [(Text("pay"),), (Text("look"),)][:tools]

@@ -93,6 +93,8 @@ class CallExecutor:
                 await self._one_after_another(queues[0], alone=len(ready) == 1)
             elif queues:
                 await self._side_by_side(queues)
+            if self._cancelled is not None:
+                self._check_lease()
         except Lost:
             for pending_call in ready:
                 await self._round_context.do(partial(record_without_lease, journal, pending_call))
@@ -139,6 +141,7 @@ class CallExecutor:
                 except Moved as moved:
                     await self._yield_to_result(pending_call, moved)
             elif pending_call.has_entered and pending_call.recorded.record.state == "requested":
+                self._check_lease()
                 self._cancel(pending_call, "the run was cancelled")
             await self._record(pending_call)
 
@@ -269,10 +272,7 @@ class CallExecutor:
             ruling=self._rulings.get(pending_call.call.id),
         )
         failpoints.hit("after_started")
-        journal = round_context.journal
-        if not journal.still_ours():
-            assert journal.lease is not None
-            raise Lost(journal.lease)
+        self._check_lease()
         round_context.report(pending_call, "started")
         done = await attempt(
             tool,
@@ -284,18 +284,26 @@ class CallExecutor:
         )
         if call.children is not None:
             done = await self._after_children(call.children, done)
-            if isinstance(done.error, Lost) and not journal.still_ours():
-                assert journal.lease is not None
-                raise Lost(journal.lease)  # the child's loss says nothing about what the tool does
+            if isinstance(done.error, Lost):
+                self._check_lease()  # the child's loss says nothing about what the tool does
         failpoints.hit("after_effect")
         if done.interrupt is not None:
             if not isinstance(done.interrupt, asyncio.CancelledError):
                 await round_context.do(partial(self._interrupted, pending_call, done.why))
                 raise done.interrupt
             self._cancelled = done.interrupt
+            if done.kind == "cancelled":
+                self._check_lease()  # the loss ended it, and says nothing about it: the next process finds out
         if done.later is not None:
             _record_when_done(round_context, pending_call, done.later)
         return done, state_view
+
+    def _check_lease(self) -> None:
+        """Raise `Lost` unless the run has its lease for certain."""
+        journal = self._round_context.journal
+        if not journal.still_ours():
+            assert journal.lease is not None
+            raise Lost(journal.lease)
 
     async def _after_children(self, children: Children, done: ToolOutcome) -> ToolOutcome:
         """Wait for the child runs of an attempt that is over; one that did not end by itself cancels them first."""
@@ -303,7 +311,10 @@ class CallExecutor:
         cancelled = await children.end(cancel=is_cut_off)
         if cancelled is not None and done.interrupt is None:
             done = msgspec.structs.replace(done, interrupt=cancelled)
-        if is_cut_off and env.cancel_children is not None:  # a tool in another thread may still run one
+        is_ours = self._round_context.journal.still_ours()
+        if (
+            is_cut_off and is_ours and env.cancel_children is not None
+        ):  # a tool in another thread may still run one
             why = f"the call that started it {'ran out of time' if done.kind == 'timed_out' else 'was cancelled'}"
             run = self._round_context.journal.run
             await self._round_context.do(partial(env.cancel_children, run, why, call=children.call))
