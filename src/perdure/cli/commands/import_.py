@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
+from perdure.cli.hints import explain
 from perdure.cli.input.json_input import read_json
 from perdure.cli.input.wire_formats import formats_of
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
@@ -20,7 +21,7 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
 from perdure.errors import Invalid, NotFound, Refused
-from perdure.integrations.importers.import_sessions import import_sessions
+from perdure.integrations.importers.import_sessions import RefusedSource, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
@@ -193,7 +194,7 @@ _Agent: TypeAlias = Annotated[
     Parameter(
         name="--agent",
         metavar="NAME",
-        help="The agent whose threads they are; of sessions, named like the tool",
+        help="The agent of threads that are made; of sessions, named like the tool",
     ),
 ]
 _Owner: TypeAlias = Annotated[
@@ -313,12 +314,17 @@ def _import_sessions(
         )
     return ImportedSessions(
         sessions=[_session(each) for each in report.sessions],
-        refused=[RefusedShape(source=each.source, code=each.code, why=each.why) for each in report.refused],
+        refused=[_refusal(each) for each in report.refused],
         others=report.others,
         messages=report.messages,
         calls=report.calls,
         store_made=made,
     )
+
+
+def _refusal(refused: RefusedSource) -> RefusedShape:
+    why = " ".join(explain(refused.error)).rstrip()
+    return RefusedShape(source=refused.source, code=refused.code, why=why)
 
 
 def _session(report: SessionReport) -> ImportedSession:
