@@ -240,3 +240,38 @@ def test_a_refusal_speaks_in_commands_with_the_thread(empty: Shell) -> None:
         told = " ".join(told.split())
         assert "perdure threads hand-off claude-code:s1 --to other" in told
         assert "thread.hand_off" not in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "import - --thread x --agent a --format openai-chat",
+        "import --thread x - --agent a --format openai-chat",
+        "import --thread x --agent a --format openai-chat -",
+        "import x - --agent a --format openai-chat",
+        "--json import --agent a --format openai-chat x -",
+    ],
+)
+def test_a_hyphen_is_the_input_wherever_it_stands(empty: Shell, words: str) -> None:
+    """Also before, between and after options; control: an option that is not known is still named as one."""
+    said = b'[{"role": "user", "content": "Hi"}]'
+
+    empty.ok(*words.split(), stdin=said)
+
+    assert empty.ok("threads", "show", "x", "--json").json["id"] == "x"
+    assert "no option --thraed" in empty("import", "--thraed", "x", "-").err
+
+
+def test_sessions_are_not_read_from_the_input(empty: Shell) -> None:
+    """The answer says how a conversation is."""
+    ended = empty("import", "-", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "sessions_from_input")
+    assert "--thread" in ended.error["hint"]
+
+
+def test_a_value_of_the_state_is_read_from_the_input(shell: Shell) -> None:
+    """With `--file -` as with VALUE."""
+    shell.ok("state", "put", "shopping", "/from-input", "--file", "-", stdin=b'"milk"')
+
+    assert "milk" in shell.ok("state", "get", "shopping", "/from-input").out

@@ -161,7 +161,8 @@ def _new_store(address: str) -> str | None:
 _Source: TypeAlias = Annotated[
     str,
     Parameter(
-        name="SOURCE", help="A file, directory or database with sessions; with --thread, a saved conversation"
+        name="SOURCE",
+        help="A file, directory or database with sessions; with --thread, a saved conversation, and - is the input",
     ),
 ]
 _File: TypeAlias = Annotated[
@@ -288,6 +289,9 @@ def import_(
 def _import_sessions(
     source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
 ) -> ImportedSessions:
+    if source == "-":
+        advice = "Name the thread that the input is added to with --thread, or a path with sessions."
+        raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
     if format is not None and format not in FORMATS:
         hint = did_you_mean(format, FORMATS).rstrip()
         why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
