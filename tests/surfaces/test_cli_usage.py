@@ -334,6 +334,9 @@ def test_completion_is_installed_where_the_shell_looks(
     typed = f'. {script}; COMP_WORDS=({program} threads show ho); COMP_CWORD=3; _perdure; echo "${{COMPREPLY[@]}}"'
     shown = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout == "house\n"
+    assert (
+        "\ncomplete -o bashdefault -o default -F _perdure perdure" in written
+    )  # elsewhere files are offered
     noun = typed.replace("threads show ho", "th").replace("CWORD=3", "CWORD=1")
     shown = subprocess.run(["bash", "-c", noun], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout == "threads\n"
