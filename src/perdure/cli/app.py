@@ -116,9 +116,7 @@ def _installing_completion(app: App) -> Callable[..., None]:
 
         def write(**how: Any) -> Path:
             path = app.install_completion(**how)
-            if (
-                how["shell"] == "bash"
-            ):  # without an option bash completes nothing where the script offers nothing
+            if how["shell"] == "bash":  # else it offers nothing where the script offers nothing
                 script = path.read_text(encoding="utf-8")
                 offering = "complete -o bashdefault -o default -F"
                 path.write_text(script.replace("\ncomplete -F", f"\n{offering}"), encoding="utf-8")
