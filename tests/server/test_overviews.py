@@ -282,7 +282,7 @@ def test_a_search_of_one_timeline_goes_back_to_its_first_turn(
     with thread.fork("other", at="turn:4").change("say") as change:
         change.say("user", "tile elsewhere")
     monkeypatch.setattr(store_routes, "_SEARCH_SECONDS", -1.0)
-    monkeypatch.setattr(store_routes, "_TURNS_AT_ONCE", 2)
+    monkeypatch.setattr("perdure.shapes.search._TURNS_AT_ONCE", 2)
     path = "/v1/search?q=tile&thread=chat&timeline=other"
 
     pages = [client.get(path).json]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import perdure
 from perdure.store.plumbing.handles import deferred
 
 
@@ -61,3 +62,22 @@ def test_threads_that_use_a_module_first_at_the_same_time_wait_for_it(
 
     assert found == [7] * 4
     sys.modules.pop("slow_module")
+
+
+def test_the_names_of_the_package_are_the_public_ones() -> None:
+    """What completion offers; names of its own workings are not among them."""
+    offered = {name for name in dir(perdure) if not name.startswith("__")}
+
+    assert set(perdure.__all__) <= offered | {"__version__"}
+    assert not {"TYPE_CHECKING", "_HOMES", "_MODULES"} & offered
+
+
+def test_an_attribute_that_is_not_there_is_suggested_once() -> None:
+    """The error has no name, from which the interpreter would make a suggestion of its own beside ours."""
+    with (
+        perdure.open("memory:") as store,
+        pytest.raises(AttributeError, match="Did you mean 'put'") as missing,
+    ):
+        _ = store.thread("a", agent="b").pu  # pyright: ignore[reportAttributeAccessIssue]
+
+    assert missing.value.name is None

@@ -189,6 +189,7 @@ def commands() -> dict[str, list[str]]:
         "threads begin": ["another", "--agent", "helper"],
         "threads log": ["shopping"],
         "threads turns": ["shopping"],
+        "threads search": ["carrots"],
         "threads follow": ["shopping"],
         "threads fork": ["shopping", "other"],
         "threads undo": ["shopping"],

@@ -186,3 +186,92 @@ def test_an_export_without_a_format_that_is_known_names_all(shell: Shell, words:
 
     assert ended.code in (2, 3)
     assert all(name in ended.err for name in ("openai-chat", "anthropic-messages", "sqlite", "otlp"))
+
+
+def _asked(number: int) -> str:
+    """Return a line in which the user says something."""
+    parent = f'"u{number - 1}"' if number > 1 else "null"
+    words = f'"message":{{"role":"user","content":"Question {number}"}}'
+    return f'{{"type":"user","uuid":"u{number}","parentUuid":{parent},"sessionId":"s1",{words}}}\n'
+
+
+def test_a_session_that_grows_after_a_hand_off_goes_on_under_the_threads_agent(empty: Shell) -> None:
+    """No agent is named again: the rest goes to main while nothing else followed there, and beside it afterwards."""
+    file = empty.directory / "s1.jsonl"
+    file.write_text(_asked(1))
+    empty.ok("import", "s1.jsonl")
+    empty.ok("threads", "hand-off", "claude-code:s1", "--to", "coder")
+    (empty.directory / "more.json").write_text('[{"role": "user", "content": "Here."}]')
+
+    file.write_text(_asked(1) + _asked(2))
+    second = empty.ok("import", "s1.jsonl", "--json").json
+    empty.ok("import", "claude-code:s1", "more.json", "--format", "openai-chat")
+    file.write_text(_asked(1) + _asked(2) + _asked(3))
+    third = empty.ok("import", "s1.jsonl", "--json").json
+
+    assert [each["timelines"] for each in (*second["sessions"], *third["sessions"])] == [
+        ["main"],
+        ["claude-code/u3"],
+    ]
+    shown = empty.ok("threads", "show", "claude-code:s1", "--json").json
+    assert shown["agent"] == "coder"
+
+
+def test_a_session_that_was_imported_for_an_agent_needs_it_once(empty: Shell, tmp_path: Path) -> None:
+    """Later imports find the thread and its agent."""
+    write_rollout(tmp_path, "0.98.0", SEED)
+    empty.ok("import", str(tmp_path), "--agent", "coder")
+
+    assert empty.ok("import", str(tmp_path), "--json").json["refused"] == []
+
+
+def test_a_refusal_speaks_in_commands_with_the_thread(empty: Shell) -> None:
+    """Alone and in a directory: the thread is named, and no Python."""
+    there = empty.directory / "sessions"
+    there.mkdir()
+    for name in ("s1", "s2"):
+        (there / f"{name}.jsonl").write_text(_asked(1).replace("s1", name))
+    empty.ok("import", "sessions/s1.jsonl")
+
+    alone, among = (empty("import", each, "--agent", "other") for each in ("sessions/s1.jsonl", "sessions"))
+
+    assert (alone.code, among.code) == (4, 5)
+    for told in (alone.err, among.out):
+        told = " ".join(told.split())
+        assert "perdure threads hand-off claude-code:s1 --to other" in told
+        assert "thread.hand_off" not in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "import - --thread x --agent a --format openai-chat",
+        "import --thread x - --agent a --format openai-chat",
+        "import --thread x --agent a --format openai-chat -",
+        "import x - --agent a --format openai-chat",
+        "--json import --agent a --format openai-chat x -",
+    ],
+)
+def test_a_hyphen_is_the_input_wherever_it_stands(empty: Shell, words: str) -> None:
+    """Also before, between and after options; control: an option that is not known is still named as one."""
+    said = b'[{"role": "user", "content": "Hi"}]'
+
+    empty.ok(*words.split(), stdin=said)
+
+    assert empty.ok("threads", "show", "x", "--json").json["id"] == "x"
+    assert "no option --thraed" in empty("import", "--thraed", "x", "-").err
+
+
+def test_sessions_are_not_read_from_the_input(empty: Shell) -> None:
+    """The answer says how a conversation is."""
+    ended = empty("import", "-", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "sessions_from_input")
+    assert "--thread" in ended.error["hint"]
+
+
+def test_a_value_of_the_state_is_read_from_the_input(shell: Shell) -> None:
+    """With `--file -` as with VALUE."""
+    shell.ok("state", "put", "shopping", "/from-input", "--file", "-", stdin=b'"milk"')
+
+    assert "milk" in shell.ok("state", "get", "shopping", "/from-input").out

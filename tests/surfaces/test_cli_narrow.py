@@ -263,6 +263,14 @@ def test_ids_that_end_alike_are_shown_longer() -> None:
     assert ambiguous.value.facts["found"] == ENDS_ALIKE
 
 
+def test_the_end_of_an_imported_session_is_enough() -> None:
+    """Its thread has the name of the tool before an id that a program made."""
+    session = "claude-code:11111111-2222-4333-8444-555555555555"
+
+    assert id_meant("555555555555", [session], what="thread") == session
+    assert id_meant("claude-code", [session], what="thread", beginnings=True) is None
+
+
 def test_the_end_of_a_name_that_a_person_chose_needs_its_mark() -> None:
     """`order-17` never means `my-order-17`: only …order-17 does."""
     assert id_meant("order-17", ["my-order-17"], what="thread") is None

@@ -291,6 +291,16 @@ def test_losses_stand_beside_what_is_exported(empty: Shell) -> None:
     assert empty("export", "trip", "--format", "mistral-chat", "--json").json["losses"]
 
 
+def test_a_rendered_request_is_kept_in_a_file(empty: Shell) -> None:
+    """Its losses go to the error stream, so what is printed is JSON."""
+    bring(empty, TORN)
+
+    ended = empty("threads", "render", "trip", "--to", "mistral:mistral-large-latest")
+
+    assert json.loads(ended.out)["messages"]
+    assert "could not be carried over unchanged" in ended.err
+
+
 def test_a_moment_is_rendered_as_it_was(shell: Shell) -> None:
     """With --at a REF, with --timeline another line."""
     words = ["threads", "render", "shopping", "--to", "openai-chat:gpt-5.6", "--json"]

@@ -531,3 +531,33 @@ def test_one_damaged_message_leaves_the_rest_of_the_log(shell: Shell) -> None:
     assert all(word in log.out for word in ("first", "third", "damaged: "))
     assert "thread 'notes', turn 2 of 'main', commit " in " ".join(verified.out.split())
     assert "perdure restore" in verified.out
+
+
+def test_messages_are_found_by_their_words(shell: Shell) -> None:
+    """In any order and case, of every thread; control: other words find nothing."""
+    everywhere = shell.ok("threads", "search", "CARROTS", "--json").json
+    here = shell.ok("threads", "search", "carrots", "done", "--thread", "shopping", "--json").json
+    nothing = shell.ok("threads", "search", "carrots", "submarine", "--json").json
+
+    assert {each["thread"] for each in everywhere["found"]} == {"shopping"}
+    texts = [each["message"]["text"].casefold() for each in here["found"]]
+    assert texts
+    assert all("carrots" in text and "done" in text for text in texts)
+    turns = [each["turn"] for each in everywhere["found"]]
+    assert turns == sorted(turns, reverse=True)
+    assert (nothing["found"], nothing["more"]) == ([], False)
+    assert "carrots" in shell.ok("threads", "search", "carrots").out
+
+
+def test_a_search_says_that_there_is_more(shell: Shell) -> None:
+    """It stops at --limit; 0 lists all."""
+    assert shell.ok("threads", "search", "e", "--limit", "1", "--json").json["more"]
+    assert not shell.ok("threads", "search", "e", "--limit", "0", "--json").json["more"]
+
+
+def test_a_search_of_a_timeline_needs_its_thread(shell: Shell) -> None:
+    """As a search that has no word, it reads nothing; `perdure search` names both searches."""
+    assert shell("threads", "search", "bread", "--timeline", "what-if").code == 2
+    assert shell.ok("threads", "search", "bread", "--thread", "shopping", "--timeline", "what-if").out
+    assert shell("threads", "search", " ", "--json").error["code"] == "query_invalid"
+    assert "'perdure threads search'" in shell("search", "bread").err

@@ -97,10 +97,11 @@ def test_every_answer_can_be_json(shell: Shell, command: str) -> None:
         (["calls", "resolve"], "Try: perdure calls resolve --help"),
         (["threads", "ls", "extra"], "'extra'"),
         (["threads", "log", "shopping", "--limit", "many"], "many"),
-        (["state", "get", "shopping"], "PATH must be given"),
-        (["state", "ls"], "THREAD must be given"),
+        (["state", "get", "shopping"], "needs PATH"),
+        (["state", "ls"], "needs THREAD"),
         (["runs", "resume", "shopping"], "this needs --code: what the tools of agent 'helper' do"),
         (["threads", "list"], "Did you mean 'ls'?"),
+        (["calls", "settle", "shopping"], "Did you mean 'resolve'?"),
         (["thread", "delete", "shopping"], "Did you mean 'rm'?"),
         (["state", "set", "shopping", "/x", "1"], "Did you mean 'put'?"),
         (["undo", "shopping"], "Did you mean 'perdure threads undo' or 'perdure memory undo'?"),
@@ -139,7 +140,9 @@ def test_a_bare_noun_whose_list_needs_a_thread_shows_its_commands(empty: Shell, 
     """Programs, which ask for JSON, are told what is missing."""
     assert empty.ok(noun).out == empty.ok(noun, "--help").out
     assert "ls" in empty.ok(noun).out
-    assert empty(noun, "--json").code == 2
+    assert empty.ok(noun, "--store", "other.db").out == empty.ok(noun).out
+    assert "needs THREAD" in empty(noun, "--json").error["message"]
+    assert empty(noun, "--store", "other.db", "--json").code == 2
 
 
 def test_help_may_be_asked_for_in_either_way(empty: Shell) -> None:
@@ -331,6 +334,9 @@ def test_completion_is_installed_where_the_shell_looks(
     typed = f'. {script}; COMP_WORDS=({program} threads show ho); COMP_CWORD=3; _perdure; echo "${{COMPREPLY[@]}}"'
     shown = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout == "house\n"
+    assert (
+        "\ncomplete -o bashdefault -o default -F _perdure perdure" in written
+    )  # elsewhere files are offered
     noun = typed.replace("threads show ho", "th").replace("CWORD=3", "CWORD=1")
     shown = subprocess.run(["bash", "-c", noun], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout == "threads\n"

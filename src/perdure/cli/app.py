@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
@@ -33,6 +33,7 @@ _SHARED = {
     "threads redo": "undo",
     "threads turns": "log",
     "threads rm": "begin",
+    "threads search": "ls",
     "state put": "write",
     "state rm": "write",
     "calls reconcile": "settle",
@@ -113,12 +114,18 @@ def _installing_completion(app: App) -> Callable[..., None]:
         """
         from cyclopts.completion.install import create_install_completion_command
 
+        def write(**how: Any) -> Path:
+            path = app.install_completion(**how)
+            if how["shell"] == "bash":  # else it offers nothing where the script offers nothing
+                script = path.read_text(encoding="utf-8")
+                offering = "complete -o bashdefault -o default -F"
+                path.write_text(script.replace("\ncomplete -F", f"\n{offering}"), encoding="utf-8")
+            return path
+
         if output is None or shell is None:
-            create_install_completion_command(app.install_completion, output is None)(
-                shell=shell, output=output
-            )
+            create_install_completion_command(write, output is None)(shell=shell, output=output)
             return
-        written = app.install_completion(shell=shell, output=output, add_to_startup=False)
+        written = write(shell=shell, output=output, add_to_startup=False)
         print(f"Wrote the script to {written}, and nothing else. Load it in the startup file of {shell}.")
 
     return install

@@ -59,6 +59,7 @@ _THREADS = {
     "begin": "Begin a thread for an agent, or open the existing one",
     "log": "Show the log of a timeline, turn by turn, newest first",
     "turns": "List the turns of a timeline, oldest first, one per line",
+    "search": "Search the messages of all threads, or of one, for words",
     "follow": "Print the events of a timeline as they are committed",
     "fork": "Fork a timeline at any of its commits; nothing is copied",
     "undo": "Undo the last turn, or go back to any commit",

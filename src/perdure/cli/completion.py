@@ -158,7 +158,7 @@ def _kinds(given: Sequence[str]) -> list[str]:
     match len(given), noun:
         case 2, "runs" | "calls" | "approvals" if verb not in ("ls", "start", "release"):
             return ["threads", f"any {noun}"]
-        case 2, _ if is_of_thread:
+        case 2, _ if is_of_thread and verb != "search":
             return ["threads"]
         case 3, "runs" | "calls" | "approvals" if verb not in ("ls", "start", "release"):
             return [noun]

@@ -158,7 +158,10 @@ COMMANDS: Mapping[str, str] = {
     ),
     "target_newer": "Restore the backup beside it with <restore {backup} --store OTHER.db>, and look at both.",
     "target_backend_missing": "Name one with --to, as provider:model.",
-    "thread_of_another_agent": "Choose another id, or hand it off with <threads hand-off THREAD --to AGENT>.",
+    "thread_of_another_agent": (
+        "Go on as the agent that it has, choose another id, or hand it off with "
+        "<threads hand-off THREAD --to {agent}>."
+    ),
     "thread_not_found": "Begin one with <threads begin THREAD --agent NAME>, or see <threads ls>.",
     "thread_removed": "Begin it again with <threads begin THREAD --agent NAME>.",
     "ticket_not_found": "See what waits with <approvals ls THREAD>.",
@@ -198,6 +201,8 @@ def advice_for(error: PerdureError | PerdureWarning, about: Subject = Subject())
         own = about.command == "verify" and "`perdure verify`" in cause.advice
         return _naming_the_store(_INSTEAD_OF_VERIFY if own else cause.advice, about)
     facts = _Facts(cause.facts)
+    if about.thread is None and isinstance(thread := facts.get("thread"), str):
+        about = about._replace(thread=thread)
     parts = _COMMAND.split(template)  # every second one is a command
     for at, part in enumerate(parts):
         if at % 2:

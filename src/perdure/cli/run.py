@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
 
 from perdure.cli import errors, usage
 from perdure.cli.app import build, load
@@ -83,6 +83,12 @@ def _parsed(app: App, words: Sequence[str]) -> tuple[Callable[..., object], insp
     """Return the command that `words` spell, and its arguments; a call may be named without its thread."""
     try:
         return app.parse_args(words, print_error=False, exit_on_error=False)[:2]
+    except UnknownOptionError as error:
+        # The library takes the input, -, for an option unless every argument of the command may begin with a hyphen.
+        if (error.token.keyword or error.token.value) != "-" or words.count("-") != 1 or "--" in words:
+            raise
+        last = [*(word for word in words if word != "-"), "--", "-"]
+        return app.parse_args(last, print_error=False, exit_on_error=False)[:2]
     except MissingArgumentError:
         if SPELLINGS.get(words[0]) not in ("calls", "approvals"):
             raise

@@ -36,7 +36,7 @@ _OTHER_WORDS = {
     "read": "get", "cat": "get", "new": "begin", "create": "begin", "start": "begin", "history": "log",
     "branch": "fork", "rewind": "undo", "revert": "undo", "tail": "follow", "watch": "follow", "find": "search",
     "remember": "add", "reject": "deny", "stop": "cancel", "check": "verify", "fsck": "verify",
-    "reflog": "moves", "timelines": "show", "branches": "show", "update": "edit", "correct": "edit",
+    "reflog": "moves", "timelines": "show", "branches": "show", "update": "edit", "correct": "edit", "settle": "resolve",
 }  # fmt: skip
 # What is no command, and where it is.
 _ELSEWHERE = {
@@ -52,7 +52,8 @@ def tidied(words: Sequence[str]) -> list[str]:
     if rest[:1] == ["help"]:
         rest = [*rest[1:], "--help"]
     if rest and rest[0] in SPELLINGS and not _has_verb(rest):
-        is_bare = len(rest) == 1 and not wants_json(moved)
+        after, others = _leading(rest[1:])
+        is_bare = not others and not wants_json([*moved, *after])
         noun = SPELLINGS[rest[0]]
         rest[:1] = [noun, "--help" if is_bare and noun in _OF_A_THREAD else "ls"]
     end = rest.index("--") if "--" in rest else len(rest)

@@ -187,7 +187,7 @@ def _check(value: object, depth: int, where: tuple[str | int, ...]) -> bool:
     raise _refused(
         where,
         "json_type_unsupported",
-        f"is a {kind.__qualname__}, not dict, list, str, int, float, bool or None",
+        f"is of the type {kind.__qualname__}, not dict, list, str, int, float, bool or None",
     )
 
 

@@ -377,7 +377,7 @@ def _end(id: str, length: int) -> str:
 def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = False) -> str | None:
     """Return the one of the `known` ids that is meant by a part of it; None if none fits.
 
-    The end of an id that Perdure made is enough.  With `beginnings` its beginning is, too, and where no id begins or
+    The end of an id that a program made is enough.  With `beginnings` its beginning is, too, and where no id begins or
     ends so, any part of the end that listings show.  Of an id that a person chose the part is its beginning and its
     end, with … (or ...) between, either of which may be empty.  Raises `Invalid`, naming the candidates, if the part
     fits several.
@@ -394,8 +394,10 @@ def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = 
             long_enough = len(each) > len(head) + len(rest[0])
             is_meant = long_enough and each.startswith(head) and each.endswith(rest[0])
         else:
-            fits_made = each.endswith(given) or (beginnings and each.startswith(given))
-            is_meant = fits_made and _MADE.match(each)  # order-1 never means order-17
+            # order-1 never means order-17; an imported id has a made one at its end
+            is_meant = (each.endswith(given) and _MADE.search(each)) or (
+                beginnings and each.startswith(given) and _MADE.match(each)
+            )
         if is_meant and len(given) >= _PART_MIN:
             fits[each] = None
     fits = fits or inside

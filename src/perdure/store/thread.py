@@ -144,7 +144,8 @@ class Thread(Switching):
         def __getattr__(self, name: str) -> object:
             """Raise `AttributeError` with the method that may be meant."""
             what = names.no_such_name("Thread", name, dir(type(self)), _USUAL_METHODS, what="attribute")
-            raise AttributeError(what if not name.startswith("__") else name, name=name, obj=self)
+            # With a name the interpreter would add a suggestion of its own to ours.
+            raise AttributeError(what if not name.startswith("__") else name, obj=self)
 
     def on(self, timeline: str) -> Thread:
         """Return a handle on another timeline of this thread; raises `NotFound` if there is none of that name."""

@@ -87,6 +87,18 @@ def test_no_mistyped_address_is_shown_with_its_password() -> None:
     assert shown_address(ADDRESS) == ADDRESS.replace(f":{SECRET}", "")
 
 
+def test_a_mistyped_option_is_named() -> None:
+    """With the one that is meant; control: what may be a part of a password is not named."""
+    with raises(Invalid, "url_invalid") as refused:
+        perdure.open("postgresql://ann@db.example/agents?sslmode=require&tenat=x")
+    with raises(Invalid, "url_invalid") as hidden:
+        perdure.open(f"postgresql://ann:s?{SECRET}@db.example/agents")
+
+    assert "there is no option 'tenat'" in refused.value.message
+    assert refused.value.advice == "Did you mean 'tenant'?"
+    check_hidden(hidden.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -169,7 +169,7 @@ def claude_resumed() -> list[Line]:
 
 CLAUDE: dict[str, tuple[Callable[[], list[Line]], Counts]] = {
     "images and hooks": (claude_with_images_and_hooks, Counts(inputs=1, replies=2, calls=2, results=2)),
-    "errors": (claude_with_errors, Counts(inputs=5, replies=3, calls=2, results=1)),
+    "errors": (claude_with_errors, Counts(inputs=3, replies=2, calls=2, results=1)),
     "resumed": (claude_resumed, Counts(inputs=3, replies=3, calls=0, results=0)),
 }
 

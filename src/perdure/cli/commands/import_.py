@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
+from perdure.cli.hints import explain
 from perdure.cli.input.json_input import read_json
 from perdure.cli.input.wire_formats import formats_of
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
@@ -21,7 +22,7 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
 from perdure.errors import Invalid, NotFound, PerdureError, Refused
-from perdure.integrations.importers.import_sessions import import_sessions
+from perdure.integrations.importers.import_sessions import RefusedSource, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
@@ -161,7 +162,8 @@ def _new_store(address: str) -> str | None:
 _Source: TypeAlias = Annotated[
     str,
     Parameter(
-        name="SOURCE", help="A file, directory or database with sessions; with --thread, a saved conversation"
+        name="SOURCE",
+        help="A file, directory or database with sessions; with --thread, a saved conversation, and - is the input",
     ),
 ]
 _File: TypeAlias = Annotated[
@@ -194,7 +196,7 @@ _Agent: TypeAlias = Annotated[
     Parameter(
         name="--agent",
         metavar="NAME",
-        help="The agent whose threads they are; of sessions, named like the tool",
+        help="The agent of threads that are made; of sessions, named like the tool",
     ),
 ]
 _Owner: TypeAlias = Annotated[
@@ -288,6 +290,9 @@ def import_(
 def _import_sessions(
     source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
 ) -> ImportedSessions:
+    if source == "-":
+        advice = "Name the thread that the input is added to with --thread, or a path with sessions."
+        raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
     if format is not None and format not in FORMATS:
         hint = did_you_mean(format, FORMATS).rstrip()
         why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
@@ -319,7 +324,7 @@ def _import_sessions(
         )
     return ImportedSessions(
         sessions=[_session(each) for each in report.sessions],
-        refused=[RefusedShape(source=each.source, code=each.code, why=each.why) for each in report.refused],
+        refused=[_refusal(each) for each in report.refused],
         others=report.others,
         messages=report.messages,
         calls=report.calls,
@@ -334,6 +339,11 @@ def _is_store(source: str) -> bool:
     except PerdureError:
         return False
     return True
+
+
+def _refusal(refused: RefusedSource) -> RefusedShape:
+    why = " ".join(explain(refused.error)).rstrip()
+    return RefusedShape(source=refused.source, code=refused.code, why=why)
 
 
 def _session(report: SessionReport) -> ImportedSession:

@@ -40,7 +40,7 @@ from perdure.engines.postgres.errors import ConnectionLost, StatementFailed
 from perdure.engines.shared_rules import FAILURES, EngineCounters
 from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
 from perdure.model.fork_safety import keep_forever, renew_in_child
-from perdure.model.names import shown_address
+from perdure.model.names import did_you_mean, shown_address
 
 __all__ = [
     "Address",
@@ -557,6 +557,9 @@ class Pool:
 
 # ---- addresses
 
+_ADVICE = (
+    "Write postgresql://user@host:5432/database; a special character in a password is written as %40 for @."
+)
 _OURS = frozenset({"tenant", "pool_max", "partitions"})
 _POOL_MAX = 10
 _PARTITIONS_MAX = 64
@@ -606,8 +609,11 @@ def parse_address(url: str, *, read_only: bool) -> Address:
         ports = [int(port) for port in given.get("port", "").split(",") if port]
         pool_max = int(ours.get("pool_max", _POOL_MAX))
         partitions = int(ours.get("partitions", 0))
-    except (psycopg.Error, ValueError):
-        raise _invalid(shown, "it cannot be read") from None  # libpq's error quotes the address
+    except (psycopg.Error, ValueError):  # libpq's error quotes the address
+        known = _OURS | {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()}
+        odd = next((name for name, _ in options if name not in known and "@" not in query), "")
+        why = f"there is no option '{odd}'" if odd else "it cannot be read"
+        raise _invalid(shown, why, did_you_mean(odd, sorted(known)).rstrip() if odd else _ADVICE) from None
     tenant = ours.get("tenant", "")
     if pool_max < 1 or not 0 <= partitions <= _PARTITIONS_MAX or not all(0 < port < 65_536 for port in ports):
         raise _invalid(shown, "a number in it is out of range")
@@ -619,13 +625,9 @@ def parse_address(url: str, *, read_only: bool) -> Address:
     return Address(shown, {**_DEFAULTS, **given}, tenant, pool_max, partitions)
 
 
-def _invalid(shown: str, why: str) -> Invalid:
-    return Invalid(
-        f"'{shown}' is not the address of a PostgreSQL server: {why}; nothing was opened.",
-        code="url_invalid",
-        advice="Write postgresql://user@host:5432/database; a special character in a password is written as %40 for @.",
-        url=shown,
-    )
+def _invalid(shown: str, why: str, advice: str = _ADVICE) -> Invalid:
+    message = f"'{shown}' is not the address of a PostgreSQL server: {why}; nothing was opened."
+    return Invalid(message, code="url_invalid", advice=advice, url=shown)
 
 
 def connection_error(address: Address, error: psycopg.Error) -> PerdureError:

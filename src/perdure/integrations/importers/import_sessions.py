@@ -26,6 +26,7 @@ class RefusedSource(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     code: str
     why: str
+    error: PerdureError
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +68,10 @@ def import_sessions(
 ) -> ImportReport:
     """Import the sessions at a path: a file, a directory, a SQLite database or the address of a PostgreSQL server.
 
-    `format` is one of `FORMATS`; None finds it by the content.  The threads belong to `agent`; None: to an agent that is
-    named like the format.  A source that cannot be read is refused and listed while the others are imported; if it is
-    the only one, its error is raised.  Raises `Invalid` if there is no session, having written nothing.
+    `format` is one of `FORMATS`; None finds it by the content.  A new thread belongs to `agent`; None: to an agent that is
+    named like the format.  A thread that is there keeps its agent: `Conflict` if `agent` names another one.  A source that
+    cannot be read is refused and listed while the others are imported; if it is the only one, its error is raised.
+    Raises `Invalid` if there is no session, having written nothing.
     """
     if format is not None:
         names.check_choice("format", format, FORMATS)
@@ -88,7 +90,7 @@ def import_sessions(
         except PerdureError as error:
             if len(sources) == 1:
                 raise
-            refused.append(RefusedSource(source=source.place, code=error.code, why=str(error)))
+            refused.append(RefusedSource(source=source.place, code=error.code, why=str(error), error=error))
         if progress is not None:
             progress(
                 ImportProgress(
@@ -106,6 +108,6 @@ def _import(
     store: Store, source: SessionSource, agent: str | None, owner: str | None, into: list[SessionReport]
 ) -> None:
     into.extend(
-        write_session(store, session, agent=agent or session.format, owner=owner)
+        write_session(store, session, agent=agent, owner=owner)
         for session in format_of(source.format).read_sessions(source.place)
     )

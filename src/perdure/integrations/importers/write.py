@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -75,16 +76,16 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_session(
-    store: Store, session: ForeignSession, *, agent: str, owner: str | None = None
+    store: Store, session: ForeignSession, *, agent: str | None, owner: str | None = None
 ) -> SessionReport:
     """Add what is new of a session to its thread, which is begun if there is none.
 
-    Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
+    `agent` None: the agent that the thread has since an earlier import, else one that is named like the format.  Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
     """
     found = _report(session, None)
     if not any(session.paths) and not session.carried:
         return found
-    thread = store.thread(session.thread, agent=agent, owner=owner)
+    thread = _opened(store, session, agent, owner)
     found = msgspec.structs.replace(found, thread=thread.id)
     before = thread.get(SESSION_PATH, default=None)
     if isinstance(before, dict) and cast("dict[str, Any]", before).get("digest") == session.digest:
@@ -109,6 +110,16 @@ def write_session(
         calls=writing.calls,
         losses=(*session.losses, *writing.losses),
     )
+
+
+def _opened(store: Store, session: ForeignSession, agent: str | None, owner: str | None) -> Thread:
+    """Open the thread of a session; without an agent, for the agent that it has if it was imported before."""
+    if agent is None:
+        with suppress(NotFound):
+            thread = store.thread(session.thread, owner=owner)
+            if thread.get(SESSION_PATH, default=None) is not None:
+                return thread
+    return store.thread(session.thread, agent=agent or session.format, owner=owner)
 
 
 def _report(session: ForeignSession, thread: str | None) -> SessionReport:

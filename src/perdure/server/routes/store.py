@@ -13,13 +13,12 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.errors import NotFound, PerdureError
 from perdure.history.verify.report import Progress
 from perdure.model.head import MAIN
 from perdure.model.memory import ItemKind
 from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
-from perdure.projections.transcript import Turn
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
 from perdure.server.limited import limited
@@ -28,9 +27,10 @@ from perdure.server.routes.threads import OfThread
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
 from perdure.server.thread_list import ThreadList
-from perdure.shapes.conversation import MessageShape, turns_of
+from perdure.shapes.conversation import turns_of
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
-from perdure.shapes.lookup import interrupted_calls, view_at
+from perdure.shapes.lookup import interrupted_calls
+from perdure.shapes.search import FoundMessage, SearchPage, found_in, search_back, words_in
 from perdure.shapes.store import (
     AgentDetail,
     AgentPage,
@@ -56,7 +56,6 @@ _PROGRESS_SECONDS = 0.2  # between two reports of a check
 _MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
 _SEARCH_SECONDS = 0.5  # that one page of a search takes; other requests wait meanwhile
 _THREAD_MESSAGES_MAX = 1_000  # of each thread that a search of many reads, the newest ones
-_TURNS_AT_ONCE = 50  # that a search of one thread reads between two looks at the clock
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -317,30 +316,10 @@ class SearchQuery(PageQuery, frozen=True, kw_only=True):
     limit: int = 20
 
 
-class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that has all the words."""
-
-    thread: str
-    timeline: str
-    turn: int
-    message: MessageShape
-
-
-class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that have all the words, thread by thread, the newest first; of many threads those of main."""
-
-    query: str
-    found: list[FoundMessage]
-    scanned: int  # messages that were read for this page
-    more: bool  # whether there are threads, or turns of the one thread, that were not read
-
-
 @route("GET", "/v1/search", "read")
 def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
     """Search the newest messages of threads for words, or all messages of one; a page reads for a bounded time."""
-    words = query.q.casefold().split()
-    if not words:
-        raise Invalid("a search needs a word; nothing was read.", code="query_invalid")
+    words = words_in(query.q)
     if query.thread is not None:
         return _search_timeline(call.thread(query.timeline, id=query.thread), query, words)
     found: list[FoundMessage] = []
@@ -354,7 +333,7 @@ def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
         last = thread.id
         turns = turns_of(thread, limit=_THREAD_MESSAGES_MAX // 4)
         scanned += sum(len(turn.entries) for turn in turns)
-        found += islice(_found(thread, turns, words), 2 * query.size - len(found))
+        found += islice(found_in(thread, turns, words), 2 * query.size - len(found))
     after = threads.next
     return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=after is not None), after)
 
@@ -363,27 +342,14 @@ def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Pa
     """Search the turns of one timeline from its end, or from the moment `after`, as far back as a page reads."""
     found: list[FoundMessage] = []
     scanned, before, end = 0, query.after, time.monotonic() + _SEARCH_SECONDS
-    while True:
-        turns = turns_of(view_at(thread, before), limit=_TURNS_AT_ONCE)
-        scanned += sum(len(turn.entries) for turn in turns)
-        found += _found(thread, turns, words)
-        before = turns[0].before if turns else None
-        is_over = time.monotonic() > end or len(found) >= query.size
-        if before is None or is_over:
-            page = SearchPage(query=query.q, found=found, scanned=scanned, more=before is not None)
-            return Paged(page, before)
-
-
-def _found(thread: Thread, turns: list[Turn], words: list[str]) -> Iterator[FoundMessage]:
-    """Yield the messages of turns that have all the words, the newest first."""
-    for turn in reversed(turns):
-        for entry in reversed(turn.entries):
-            text = entry.text.casefold()
-            if all(word in text for word in words):
-                shape = MessageShape.of(entry)
-                yield FoundMessage(
-                    thread=thread.id, timeline=thread.timeline, turn=turn.number, message=shape
-                )
+    for some, read, begun in search_back(thread, words, query.after):
+        found += some
+        scanned += read
+        before = begun
+        if time.monotonic() > end or len(found) >= query.size:
+            break
+    page = SearchPage(query=query.q, found=found, scanned=scanned, more=before is not None)
+    return Paged(page, before)
 
 
 class CostsQuery(BaseQuery, frozen=True, kw_only=True):

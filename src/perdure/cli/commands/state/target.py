@@ -32,9 +32,11 @@ def words(agent: str | None, *given: str | None, needed: int) -> tuple[str | Non
     ]
     if missing:
         raise Invalid(
-            f"{' and '.join(missing)} must be given; nothing was done.",
+            f"the command needs {' and '.join(missing)}; nothing was done.",
             code="words_missing",
-            advice="See --help.",
+            advice="`perdure threads ls` lists the threads; --agent NAME is for an agent's own map."
+            if missing[0] == "THREAD"
+            else "See --help.",
             words=tuple(missing),
         )
     return meant

@@ -80,7 +80,8 @@ _Value: TypeAlias = Annotated[
     ),
 ]
 _File: TypeAlias = Annotated[
-    str | None, Parameter(metavar="FILE", help="Read the value from a file; - is the input")
+    str | None,
+    Parameter(metavar="FILE", help="Read the value from a file; - is the input", allow_leading_hyphen=True),
 ]
 _MediaType: TypeAlias = Annotated[
     str | None, Parameter(metavar="TYPE", help="Store the value as bytes of this media type instead of JSON")

@@ -1,4 +1,7 @@
-"""`perdure threads ls`."""
+"""`perdure threads ls`.
+
+`perdure threads search`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,21 @@ from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import agent_names, owner_names
-from perdure.cli.options import EVERYWHERE, Everywhere, Limit
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import ago, count
 from perdure.cli.output.screen import Column, Screen
+from perdure.errors import Invalid
+from perdure.model.head import MAIN
 from perdure.model.names import SERVER_THREAD, near
-from perdure.shapes.text import now
+from perdure.shapes.search import FoundMessage, SearchPage, search_back, words_in
+from perdure.shapes.text import inline, now
 from perdure.shapes.threads import ThreadPage, ThreadShape
+from perdure.store.store import Store
+from perdure.store.thread import Thread
 
-__all__ = ["ThreadShape", "Threads", "ls"]
+__all__ = ["ThreadSearch", "ThreadShape", "Threads", "ls", "search"]
 
 _BEGIN = ("threads", "begin", "shopping", "--agent", "helper")
 
@@ -31,6 +39,14 @@ _COLUMNS = (
     Column("lines", right=True, leaves=2),
     Column("last", "when", leaves=3),
     Column("head", "digest"),
+)
+
+_BEFORE, _SHOWN = 40, 200  # characters of a text: before the first word, and in all
+_FOUND_COLUMNS = (
+    Column("thread", "name", is_id=True),
+    Column("turn", right=True),
+    Column("who", leaves=1),
+    Column("text", gives_way=True),
 )
 
 
@@ -93,3 +109,85 @@ def _near(name: str | None, known: Iterator[str]) -> list[str]:
         return []
     names = set(known)
     return [] if name in names else near(name, names)
+
+
+class ThreadSearch(SearchPage, Answer, frozen=True, kw_only=True):
+    """The messages that have all the words, thread by thread, the newest first."""
+
+    def show(self, screen: Screen) -> None:
+        """Print a table with the place of the first word in each message."""
+        if not self.found:
+            screen.say(f"No message has it; {count(self.scanned, 'message')} were read.")
+            return
+        first = words_in(self.query)[0]
+        screen.table(
+            _FOUND_COLUMNS,
+            [
+                (each.thread, str(each.turn), each.message.role, _around(each.message.text, first))
+                for each in self.found
+            ],
+        )
+        if self.more:
+            screen.say((f"The first {count(len(self.found), 'message')}; --limit 0 lists all.", "quiet"))
+
+
+def search(
+    words: Annotated[
+        tuple[str, ...], Parameter(name="WORDS", help="What the messages have, in any order and case")
+    ],
+    /,
+    *,
+    thread: Annotated[
+        str | None, Parameter(name="--thread", metavar="ID", help="Only messages of this thread")
+    ] = None,
+    timeline: Timeline = MAIN,
+    agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
+    owner: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this owner")] = None,
+    limit: Limit = 20,
+    everywhere: Everywhere = EVERYWHERE,
+) -> ThreadSearch:
+    """Search the messages of all threads, or of one, for words
+
+    A message is found if its text has all of the words; a word may be a part of another one. Messages are listed thread
+    by thread, the newest first; those of many threads are on main. Items of a memory are found by `memory search`.
+    """
+    if timeline != MAIN and thread is None:
+        raise Invalid(
+            "--timeline is of one thread; nothing was read.",
+            code="options_conflict",
+            advice="Name the thread with --thread, or leave --timeline out.",
+        )
+    query = " ".join(words)
+    wanted = words_in(query)
+    found: list[FoundMessage] = []
+    scanned = 0
+    with reading(everywhere) as store:
+        for line in _lines(store, thread, timeline, agent, owner):
+            for some, read, _ in search_back(line, wanted, None):
+                found += some
+                scanned += read
+                if limit and len(found) > limit:
+                    break
+            if limit and len(found) > limit:
+                break
+    kept, more = cut_off(found, limit)
+    return ThreadSearch(query=query, found=kept, scanned=scanned, more=more)
+
+
+def _lines(
+    store: Store, thread: str | None, timeline: str, agent: str | None, owner: str | None
+) -> Iterator[Thread]:
+    """Yield the timelines that are searched."""
+    if thread is not None:
+        yield store.thread(thread, timeline=timeline)
+        return
+    for each in store.threads(owner=owner, agent=agent):
+        if each.id != SERVER_THREAD:
+            yield each
+
+
+def _around(text: str, word: str) -> str:
+    """Return a text on one line, from a little before the word."""
+    flat = inline(text)
+    start = flat.casefold().find(word) - _BEFORE
+    return f"…{flat[start : start + _SHOWN]}" if start > 0 else flat[:_SHOWN]

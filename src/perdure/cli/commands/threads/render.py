@@ -13,7 +13,7 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.ledger_words import show_losses
-from perdure.cli.output.screen import Screen
+from perdure.cli.output.screen import Screen, console
 from perdure.model.head import MAIN
 from perdure.providers import registry
 from perdure.shapes.conversation import LossShape, losses_of
@@ -33,9 +33,10 @@ class RenderAnswer(Answer, frozen=True, kw_only=True):
     losses: list[LossShape]
 
     def show(self, screen: Screen) -> None:
-        """Print the request, and the losses."""
+        """Print the request alone, so that it can be kept in a file; the losses go to the error stream."""
         screen.say(safe_json(self.body))
-        show_losses(screen, self.losses)
+        if self.losses or screen.is_terminal:
+            show_losses(Screen(console(stderr=True)), self.losses)
 
 
 def render(
