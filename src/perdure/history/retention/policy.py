@@ -28,9 +28,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[
         str, ...
     ] = ()  # only threads and memories of these owners; empty: of every owner, and of none
-    items: tuple[
-        str, ...
-    ] = ()  # only states of their memories that have one of these items, and no thread; empty: every state
+    items: tuple[str, ...] = ()  # every value of these items in their memories, and nothing else
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for what cannot be chosen so: removed threads by whose they were, items of no owner's memory."""
@@ -41,7 +39,13 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 code="policy_conflict",
                 advice="Let removed threads go by a policy of their own.",
             )
-        others = (self.staged_after_days, self.timelines_after_days, self.threads_after_days)
+        others = (
+            self.undone_after_days,
+            self.staged_after_days,
+            self.timelines_after_days,
+            self.superseded_after_days,
+            self.threads_after_days,
+        )
         if self.items and (not self.owners or self.agents or any(each is not None for each in others)):
             raise Invalid(
                 "items are chosen in the memories of named owners, by a policy that is about nothing else; "
@@ -83,7 +87,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Lot(msgspec.Struct, frozen=True):
     """Objects of one kind that would be removed for one reason."""
 
-    why: str  # undone, staged, timeline, superseded; removed or idle: of a whole space
+    why: str  # undone, staged, timeline, superseded, erased; removed or idle: of a whole space
     kind: str
     count: int
     bytes: int

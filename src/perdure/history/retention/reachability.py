@@ -52,6 +52,8 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 from perdure.model.head import MAIN
 from perdure.model.lists import decode_node
+from perdure.model.memory import item_prefix
+from perdure.model.patch import Put
 from perdure.model.run import ENDED, RUN, RunState
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "superseded",
     "read_objects",
     "unliving",
+    "values_of_items",
     "Removable",
     "Doomed",
 ]
@@ -400,6 +403,30 @@ def _needing_more(event: Event) -> tuple[Digest, ...]:
             return (patch,)
         case _:
             return ()
+
+
+def values_of_items(space: Space, items: Sequence[str]) -> Iterator[Removable]:
+    """Yield every value that these items of a memory ever had, undone ones included, unless another item has it too.
+
+    The nodes of a map hold its values by digest, so every state can be read afterwards, but for these items.
+    """
+    prefixes = tuple(map(item_prefix, items))
+    tips: dict[Digest, None] = {}
+    for hold in loops.holds(space.engine, space.name):
+        for move in loops.moves(space.engine, space.name, hold.head.timeline):
+            tips |= {tip: None for tip in (move.to, move.from_) if tip is not None}
+    own: dict[Digest, None] = {}
+    others = Digests()
+    for step in every_step(space, tips):
+        for op in step.changeset.patch.ops:
+            if isinstance(op, Put) and op.path.startswith(prefixes):
+                own[op.value] = None
+            elif isinstance(op, Put):
+                others.add(op.value)
+    found = [digest for digest in own if digest not in others]
+    for start in range(0, len(found), _READ):
+        for group, value in enumerate(read_objects(space, found[start : start + _READ]), start):
+            yield Removable("erased", value, group)
 
 
 _REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT, Kind.LIST))
