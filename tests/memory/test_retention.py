@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Store, testing
-from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.errors import Forgotten, NotFound
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.history.stored_objects import pages
@@ -280,14 +280,6 @@ def test_an_erasure_that_was_interrupted_is_finished_by_another(
         memory.erase("goes")
 
         assert (control > 0, words_in(store, b"zeppelin"), store.verify().ok) == (True, 0, True)
-
-
-def test_a_policy_about_items_is_about_nothing_else() -> None:
-    """What is superseded elsewhere goes by a policy of its own; items alone are the control."""
-    alone = RetentionPolicy(owners=("ann",), items=("goes",))
-    with raises(Invalid, "policy_conflict"):
-        RetentionPolicy(owners=("ann",), items=("goes",), superseded_after_days=0)
-    assert alone.is_limited
 
 
 def words_in(store: Store, word: bytes) -> int:

@@ -11,8 +11,8 @@ its thread.  Undo moves a head away from a commit, and redo back to it: neither 
 reachability is checked when an item is read.  Whether one commit is an ancestor of another never changes,
 so that is cached for ever; the heads of a thread are cached as long as nothing was written there.
 
-Two kinds of timelines have no live head: the old main that a promotion replaced, and the timeline of a run
-that has not ended.
+Three kinds of timelines have no live head: the old main that a promotion replaced, one that was dropped, and the
+timeline of a run that has not ended.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _tips(space: Space) -> tuple[Digest, ...]:
 
 def _is_live(space: Space, hold: Hold) -> bool:
     timeline = hold.head.timeline
-    if _RUNS_OWN.match(timeline):
+    if _RUNS_OWN.match(timeline) or (hold.sealed and reader.is_dropped(space, timeline)):
         return False
     if not _OLD_MAIN.match(timeline):
         return True

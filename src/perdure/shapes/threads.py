@@ -159,6 +159,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     turns: int
     sealed: bool
+    gone: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
 
     @classmethod
     def every(cls, thread: Thread, seen: View) -> list[TimelineShape]:
@@ -170,6 +171,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
                 commit=hold.head.commit,
                 turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
                 sealed=hold.sealed,
+                gone=thread.gone(hold.head),
             )
             for hold in thread.timelines()
         ]

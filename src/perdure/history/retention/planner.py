@@ -18,9 +18,11 @@ from contextlib import suppress
 
 import msgspec
 
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.engines.loops import spaces
 from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.history import timelines
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
@@ -213,7 +215,12 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
         lots = _lots((why, each) for why, each, _ in removable(space, policy, now, elsewhere))
     except (Corrupt, NotFound) as error:
         return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
-    return SpacePlan(space=space.name, lots=lots) if lots else None
+    if not lots:
+        return None
+    retired = retired_heads(space, policy, now, elsewhere.open_lines)
+    heads = [hold.head for hold in loops.holds(space.engine, space.name) if hold.head.timeline in retired]
+    going = tuple(head.timeline for head in heads if not timelines.is_forgotten(space, head))
+    return SpacePlan(space=space.name, lots=lots, timelines=going)
 
 
 def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
@@ -335,11 +342,25 @@ def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]
 def _why(policy: RetentionPolicy) -> str:
     if policy.items:
         return "the item was erased from memory"
+    if policy.removed_threads and not any(
+        each is not None for each in (policy.undone_after_days, policy.timelines_after_days)
+    ):
+        return "the timeline was dropped, and nothing else needs it"
     days = {
         "undone": policy.undone_after_days,
         "staged": policy.staged_after_days,
         "on a timeline without a commit": policy.timelines_after_days,
         "replaced by later states": policy.superseded_after_days,
     }
-    rules = " or ".join(f"{what} for {count:g} days" for what, count in days.items() if count is not None)
+    rules = " or ".join(f"{what} for {_age(count)}" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"
+
+
+def _age(days: float) -> str:
+    """Return an age in the largest unit in which it is whole, else in seconds."""
+    seconds = round(days * 86_400, 3)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds % length == 0:
+            count = round(seconds / length)
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{seconds:g} second" if seconds == 1 else f"{seconds:g} seconds"

@@ -16,7 +16,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     undone_after_days: float | None = None  # the content of undone commits; None: never
     staged_after_days: float | None = None  # the chunks of uploads that were never finished; None: never
-    removed_threads: bool = False  # the whole of every thread that was removed
+    removed_threads: bool = (
+        False  # the whole of every thread that was removed, and what only timelines need that were dropped
+    )
     timelines_after_days: float | None = (
         None  # what only timelines need that nothing was committed to since; None: never
     )
@@ -102,6 +104,7 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
     thread: str | None = (
         None  # the id of a thread that goes because nothing was written to it; None: not for that
     )
+    timelines: tuple[str, ...] = ()  # whose content goes, or what of it only they need
     left_alone: str | None = None  # why nothing is removed although the policy may allow it
 
     @property

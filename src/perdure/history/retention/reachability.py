@@ -7,7 +7,7 @@ uploads under way, runs that have not ended); and what commits of other spaces h
 A move has no time of its own.  A commit that a head has left counts as left since the first commit
 that was made on its timeline afterwards; if there is none, the move can be redone, and the commit stays.
 
-A timeline is *retired* if the newest move of its head is a commit that was made long enough ago.  `main`, a timeline
+A timeline is *retired* if the newest move of its head is a commit that was made long enough ago, or if it was dropped.  `main`, a timeline
 with open work, and one that was sealed, moved back or begun without a commit since stay: when that was is not known.
 What `promote` has left of an old `main` is retired once a commit was made on `main` after it, long enough ago.
 
@@ -172,22 +172,28 @@ def retired_heads(
 ) -> dict[str, Digest]:
     """Return the heads of the timelines that the policy retires, by name; none for a space that is no thread's."""
     since = policy.timelines_since(now)
-    if since is None or not space.name.startswith(THREADS):
+    if (since is None and not policy.removed_threads) or not space.name.startswith(THREADS):
         return {}
-    replaced = _replaced(space, since)
+    replaced = set[Digest]() if since is None else _replaced(space, since)
     found = {
         hold.head.timeline: hold.head.commit
         for hold in loops.holds(space.engine, space.name)
         if hold.head.commit is not None
         and hold.head.timeline != MAIN
-        and (_is_old(space, hold, since) or (hold.sealed and hold.head.commit in replaced))
+        and (
+            (hold.sealed and hold.head.commit in replaced)
+            or (since is not None and _is_old(space, hold, since))
+            or (policy.removed_threads and reader.is_dropped(space, hold.head.timeline))
+        )
     }
     return {line: commit for line, commit in found.items() if line not in open_lines(space)} if found else {}
 
 
 def _is_old(space: Space, hold: Hold, since: int) -> bool:
-    """True if the newest move of a timeline is a commit from before that time."""
-    (newest,) = space.engine.moves(space.name, hold.head.timeline, limit=1)
+    """True if the newest move of a timeline, but for its seal if it was dropped, is a commit from before that time."""
+    newest, *before = space.engine.moves(space.name, hold.head.timeline, limit=2)
+    if newest.act is Act.SEAL and before and reader.is_dropped(space, hold.head.timeline):
+        newest = before[0]
     return newest.act is Act.COMMIT and newest.to is not None and _made_at(space, newest.to) < since
 
 
