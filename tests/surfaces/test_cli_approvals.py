@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -224,6 +225,17 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     shown = house.ok("approvals", "show", "house", call).out
     assert "Decided edit by ann: too much" in shown
     assert '+   "amount": 500' in shown
+    found = house.ok("calls", "show", "house", call, "--json").json
+    assert (found["edited_by"], found["proposed"]["amount"]) == ("ann", 5000)
+    assert found["call"]["arguments"]["amount"] == 500
+    told = house.ok("calls", "show", "house", call).out
+    assert "edited by ann" in told
+    assert told.index('"amount": 5000') < told.index("edited by ann") < told.index('"amount": 500\n')
+    assert not re.search(r"^  \d{4}-\S+ \S+ +by ", told, re.MULTILINE), "a row without a state"
+    (untouched,) = [
+        each["id"] for each in house.ok("calls", "ls", "house", "--json").json["calls"] if each["id"] != call
+    ][:1]
+    assert house.ok("calls", "show", "house", untouched, "--json").json["edited_by"] is None
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(house: Shell) -> None:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import UNSET
 
+from perdure.errors import Forgotten
 from perdure.model import message as messages
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
-from perdure.shapes.text import stamp
+from perdure.shapes.text import in_json, stamp
 
 if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
     from perdure.context.plan import Plan
+    from perdure.errors import PathConflict
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
@@ -300,10 +302,31 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
 
 
 class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path that both timelines changed, and how."""
+    """One path that both timelines changed, how, and its values: JSON, words about bytes, or null where there is none."""
 
     path: str
     why: str
+    base: Any  # at the last commit that both have
+    ours: Any
+    theirs: Any
+
+    @classmethod
+    def of(cls, thread: Thread, conflict: PathConflict) -> Self:
+        """Return the conflict with the values as they are stored."""
+        digests = (conflict.base, conflict.ours, conflict.theirs)
+        base, ours, theirs = (None if digest is None else _stored_value(thread, digest) for digest in digests)
+        return cls(path=conflict.path, why=conflict.why, base=base, ours=ours, theirs=theirs)
+
+
+def _stored_value(thread: Thread, digest: str) -> Any:
+    try:
+        body = thread.stored(digest).body
+    except Forgotten:
+        return "(forgotten)"
+    try:
+        return in_json(body.decode())
+    except UnicodeDecodeError:
+        return f"({len(body)} bytes)"
 
 
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,7 +354,7 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=_would_conflict(taken),
+            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
         )
 
 
@@ -358,16 +381,12 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=_would_conflict(taken),
+            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
         )
 
 
 def _would_change(taken: Taken) -> list[PathShape]:
     return [PathShape(path=each.path, what=each.what) for each in taken.changes]
-
-
-def _would_conflict(taken: Taken) -> list[ConflictShape]:
-    return [ConflictShape(path=each.path, why=each.why) for each in taken.conflicts]
 
 
 def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:

@@ -343,7 +343,7 @@ class Thread(Switching):
     def _would_pick(
         self, commits: Iterable[Moment], prefer: Side | Mapping[str, Side] | None
     ) -> Iterator[Taken]:
-        """Yield what `cherry_pick` of each would do, one on top of the other, up to the first with a conflict."""
+        """Yield what `cherry_pick` of each would do, one on top of the other, without those in conflict."""
         known = self._knowing(self.timeline, op_id=None)
         head = reader.unsealed_head(known, self.timeline)
         picks = [(self._picked(head, each), isinstance(each, Turn)) for each in commits]
