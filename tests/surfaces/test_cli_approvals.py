@@ -550,3 +550,18 @@ def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
 
     assert "2026-01-31 12:01:00, which is over; then it is denied" in shown
     assert empty.ok("approvals").out.count(call) == 2
+
+
+def test_a_thread_and_a_call_in_the_wrong_order_are_named(house: Shell) -> None:
+    """The advice has them in order; a word that is neither is the control.  One word alone is not enough."""
+    call = waiting(house)
+
+    swapped, unknown = (house("approvals", "approve", call, word) for word in ("house", "nothing"))
+    alone = house("approvals", "edit", call)
+
+    assert (swapped.code, unknown.code, alone.code) == (3, 3, 2)
+    assert "wrong order" in swapped.err
+    assert f"house {call}" in swapped.err
+    assert "wrong order" not in unknown.err
+    assert "needs THREAD and CALL" in alone.err
+    assert waiting(house) == call
