@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -224,6 +225,17 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     shown = house.ok("approvals", "show", "house", call).out
     assert "Decided edit by ann: too much" in shown
     assert '+   "amount": 500' in shown
+    found = house.ok("calls", "show", "house", call, "--json").json
+    assert (found["edited_by"], found["proposed"]["amount"]) == ("ann", 5000)
+    assert found["call"]["arguments"]["amount"] == 500
+    told = house.ok("calls", "show", "house", call).out
+    assert "edited by ann" in told
+    assert told.index('"amount": 5000') < told.index("edited by ann") < told.index('"amount": 500\n')
+    assert not re.search(r"^  \d{4}-\S+ \S+ +by ", told, re.MULTILINE), "a row without a state"
+    (untouched,) = [
+        each["id"] for each in house.ok("calls", "ls", "house", "--json").json["calls"] if each["id"] != call
+    ][:1]
+    assert house.ok("calls", "show", "house", untouched, "--json").json["edited_by"] is None
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(house: Shell) -> None:
@@ -538,3 +550,18 @@ def test_what_expires_says_when_and_what_happens_then(empty: Shell) -> None:
 
     assert "2026-01-31 12:01:00, which is over; then it is denied" in shown
     assert empty.ok("approvals").out.count(call) == 2
+
+
+def test_a_thread_and_a_call_in_the_wrong_order_are_named(house: Shell) -> None:
+    """The advice has them in order; a word that is neither is the control.  One word alone is not enough."""
+    call = waiting(house)
+
+    swapped, unknown = (house("approvals", "approve", call, word) for word in ("house", "nothing"))
+    alone = house("approvals", "edit", call)
+
+    assert (swapped.code, unknown.code, alone.code) == (3, 3, 2)
+    assert "wrong order" in swapped.err
+    assert f"house {call}" in swapped.err
+    assert "wrong order" not in unknown.err
+    assert "needs THREAD and CALL" in alone.err
+    assert waiting(house) == call

@@ -295,3 +295,24 @@ def test_the_hint_for_a_missing_item_names_the_owner(shell: Shell, kept: str) ->
     ended = shell("memory", "show", "nothing-like-it", "--owner", "ann")
 
     assert "`perdure memory ls --owner ann`" in ended.err
+
+
+def test_nothing_with_a_scope_is_not_nothing_at_all(shell: Shell, kept: str) -> None:
+    """An owner who has items is not said to have none; an owner without any is the control."""
+    told = shell.ok("memory", "ls", "--owner", "ann", "--scope", "zephyr").out
+
+    assert kept
+    assert "with scope 'zephyr'" in told
+    assert "with" not in shell.ok("memory", "ls", "--owner", "nobody").out
+
+
+def test_an_episodic_item_has_the_right_article(shell: Shell, kept: str) -> None:
+    """A kind that begins with a vowel, and one that does not."""
+    told = [
+        shell.ok("memory", "add", f"{kind}!", "--owner", "bob", "--kind", kind).out
+        for kind in ("episodic", "semantic")
+    ]
+
+    assert kept
+    assert "as an episodic item" in told[0]
+    assert "as a semantic item" in told[1]

@@ -385,6 +385,50 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
     assert shell.ok("verify", "--json").json["ok"] is True
 
 
+def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell) -> None:
+    """`rm --timeline` touches nothing else; the plan and the list of timelines say what became of it."""
+    shell.ok("threads", "fork", "shopping", "idea")
+    shell.ok("state", "put", "shopping", "/idea.json", "1", "--timeline", "idea")
+    marks = [_marks(shell)]
+
+    told = shell.ok("threads", "rm", "shopping", "--timeline", "idea").out
+    marks.append(_marks(shell))
+    shown = shell.ok("gc", "--removed").out
+    (planned,) = shell.ok("gc", "--removed", "--json").json["spaces"]
+    shell.ok("gc", "--removed", "--apply")
+    marks.append(_marks(shell))
+
+    assert [each["idea"] for each in marks] == [None, "dropped", "forgotten"]
+    assert {each["main"] for each in marks} == {None}
+    assert "perdure gc --removed --apply" in told
+    assert "timeline idea" in " ".join(shown.split())
+    assert planned["timelines"] == ["idea"]
+    assert "forgotten" in shell.ok("threads", "show", "shopping").out
+    assert shell("state", "get", "shopping", "/todos.json").code == 0
+
+
+def _marks(shell: Shell) -> dict[str, str | None]:
+    """What became of each timeline."""
+    return {
+        each["timeline"]: each["gone"]
+        for each in shell.ok("threads", "show", "shopping", "--json").json["timelines"]
+    }
+
+
+def test_gc_says_for_how_long_in_the_unit_of_the_policy(shell: Shell) -> None:
+    """A policy of seconds is not told as a part of a day."""
+    with perdure.open(shell.directory / "perdure.db", clock=lambda: 1) as store:
+        thread = store.thread("old", agent="a")
+        fork = thread.fork("idea")
+        thread.put("/a.json", 1)
+        fork.put("/b.json", 2)
+
+    shell.ok("gc", "--timelines-older-than", "1s", "--apply")
+
+    failed = shell("state", "get", "old", "/b.json", "--timeline", "idea")
+    assert "for 1 second" in failed.err
+
+
 def test_gc_says_why_the_old_main_of_a_promotion_is_still_kept(shell: Shell) -> None:
     """When a promotion was made is known by the first commit after it; that commit lets the old line go."""
     shell.ok("threads", "promote", "shopping", "what-if")

@@ -436,15 +436,46 @@ def test_a_dry_run_picks_each_turn_on_top_of_those_before_it(shell: Shell) -> No
     assert counted == 11
 
 
-def test_a_dry_run_of_picks_ends_with_the_first_conflict(shell: Shell) -> None:
-    """What comes after it would not be picked."""
+def test_a_dry_run_of_picks_goes_over_the_whole_range(shell: Shell) -> None:
+    """A turn in conflict is left out by those after it, which are shown too."""
     _say(shell, "jam")
     before = heads(shell)
 
     ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if", "--dry-run", "--json")
 
-    assert [json.loads(line)["conflicts"] != [] for line in ended.out.splitlines()] == [True]
+    planned = [json.loads(line) for line in ended.out.splitlines()]
+    assert [(each["picked"], each["conflicts"] != []) for each in planned] == [
+        ("turn 3", True),
+        ("remember", False),
+        ("turn 4", True),
+    ]
     assert (ended.code, heads(shell)) == (4, before)
+
+
+def test_a_dry_run_shows_the_values_of_a_conflict(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base, ours and theirs, cut at the width on the screen and whole in --json; bytes in words."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with perdure.open(empty.store) as store:
+        thread = store.thread("a", agent="x")
+        thread.put("/p.json", {"jam": 1, "long": "x" * 200})
+        fork = thread.fork("f")
+        thread.put("/p.json", {"jam": 2})
+        fork.put("/p.json", {"tee": 3})
+        thread.put("/b.bin", b"\xff\xfe")
+        fork.put("/b.bin", b"\x00\xff\x00")
+    words = ("threads", "merge", "a", "f", "--dry-run")
+
+    shown, planned = empty(*words).out, empty(*words, "--json").json["conflicts"]
+
+    values = {each["path"]: (each["base"], each["ours"], each["theirs"]) for each in planned}
+    assert values == {
+        "/p.json": ({"jam": 1, "long": "x" * 200}, {"jam": 2}, {"tee": 3}),
+        "/b.bin": (None, "(2 bytes)", "(3 bytes)"),
+    }
+    assert re.search(r'^ +ours +\{"jam":2\}$', shown, re.MULTILINE)
+    assert re.search(r'^ +theirs +\{"tee":3\}$', shown, re.MULTILINE)
+    assert "merge=" in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_undo_goes_back_to_a_moment(shell: Shell) -> None:

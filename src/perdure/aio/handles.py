@@ -238,6 +238,8 @@ class Thread(_TimelineProxy[thread.Thread]):
     fork = AsyncWrappedMethod(thread.Thread.fork, _as_thread)
     promote = AsyncMethod(thread.Thread.promote)
     seal = AsyncMethod(thread.Thread.seal)
+    drop = AsyncMethod(thread.Thread.drop)
+    gone = AsyncMethod(thread.Thread.gone)
     merge = AsyncMethod(thread.Thread.merge)
     cherry_pick = AsyncMethod(thread.Thread.cherry_pick)
     add = AsyncMethod(thread.Thread.add)

@@ -76,7 +76,7 @@ _THREADS = {
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "bisect": "Find the first commit at which a condition on a value became true",
-    "rm": "Remove a thread with all its timelines",
+    "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
 
 _STATE = {

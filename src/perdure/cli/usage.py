@@ -157,6 +157,11 @@ def _missing(command: str, error: MissingArgumentError, argument: Argument) -> s
     unknown = [word for word in error.unused_tokens or () if word.startswith("-")]
     meant = next(iter(near(argument.name, unknown)), None) if typed is None else None
     hint = f" You wrote {meant}: did you mean {argument.name}?" if meant else ""
+    if typed is None and argument.name == "CALL":
+        given = [
+            word for word in (error.root_input_tokens or [])[len(command.split()) - 1 :] if word[:1] != "-"
+        ]
+        missing = f"'{command}' needs THREAD and CALL" + (f", and has only '{given[0]}'" if given else "")
     return f"{missing}; nothing was done.{hint}"
 
 

@@ -443,7 +443,7 @@ def would_pick(
 ) -> Iterator[Taken]:
     """Yield what each `cherry_pick` would do, one on top of the other; nothing is written.
 
-    Each pick is a commit, and whether its whole turn is meant.  The first one with a conflict is the last.
+    Each pick is a commit, and whether its whole turn is meant.  One with a conflict is left out by those after it.
     """
     draft = Draft(space, onto.commit)
     for commit, turn in picks:
@@ -452,9 +452,8 @@ def would_pick(
         resolved, _ = _resolved(space, bases, draft, commit, terms)
         resolved = _as_pick(space, resolved, onto, commit, terms)
         yield _planned(space, onto, base, resolved, draft)
-        if resolved.conflicts:
-            return
-        draft.take(resolved)
+        if not resolved.conflicts:
+            draft.take(resolved)
 
 
 def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, terms: Terms) -> Resolution:

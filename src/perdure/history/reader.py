@@ -36,6 +36,7 @@ from perdure.projections.transcript import MessageAt, Retractions, TranscriptEnt
 
 __all__ = [
     "AGENTS_OF_THREAD",
+    "DROPPED",
     "agent_at",
     "agents_in",
     "agents_question",
@@ -50,6 +51,7 @@ __all__ = [
     "head_to_move",
     "hold_of",
     "is_ancestor",
+    "is_dropped",
     "is_retracted",
     "log",
     "paths",
@@ -62,6 +64,7 @@ __all__ = [
     "unsealed_head",
 ]
 
+DROPPED = "dropped/"  # cells, by timeline
 _PAGE, _PAGE_MAX = 100, 400
 _SHOWN = 100
 _CACHED = 200
@@ -86,6 +89,11 @@ def hold_of(space: Space, timeline: str) -> Hold:
 def head_of(space: Space, timeline: str) -> Head:
     """Return the head of the timeline; raises `NotFound` as `hold_of` does."""
     return hold_of(space, timeline).head
+
+
+def is_dropped(space: Space, timeline: str) -> bool:
+    """True if the timeline was dropped; what it has can be read until retention takes it."""
+    return space.ask(CellOf(space.name, DROPPED + timeline))[0] is not None
 
 
 def head_to_move(space: Space, timeline: str) -> Head:

@@ -22,7 +22,7 @@ from perdure.errors import Conflict, Forgotten, Invalid, NotFound, OpReused, Sea
 from perdure.history import ancestry, gc_generation, reader, revisions, writer
 from perdure.history.revisions import Exactly, Name
 from perdure.history.space import Space
-from perdure.model import names
+from perdure.model import canonical, names
 from perdure.model.commit import Act
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import MessageAppended
@@ -31,7 +31,9 @@ from perdure.model.head import MAIN, Head
 __all__ = [
     "commit_before_turns",
     "commit_to_redo",
+    "drop",
     "fork",
+    "is_forgotten",
     "move_questions",
     "nothing_to_redo",
     "promote",
@@ -178,6 +180,50 @@ def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
         return head, Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
 
     return _once(space, next_move, op_id=op_id, intent=intent)
+
+
+def drop(space: Space, timeline: str, *, op_id: str | None) -> Head:
+    """Seal the timeline, if it is not, and mark it, so that retention may take what no other timeline needs.
+
+    The mark is a cell of the space.  Raises `Invalid` for `main`.
+    """
+    if timeline == MAIN:
+        raise Invalid(
+            f"'{MAIN}' cannot be dropped; nothing was changed.",
+            code="main_not_dropped",
+            advice="Promote another timeline first, or remove the whole thread.",
+        )
+    intent = _intent("drop", timeline)
+    name = space.ids() if op_id is None else op_id
+
+    def dropped(space: Space) -> Head:
+        hold = reader.hold_of(space, timeline)
+        (cell,) = space.ask(CellOf(space.name, reader.DROPPED + timeline))
+        if cell is not None:
+            return hold.head
+        mark = CellWrite(
+            name=reader.DROPPED + timeline, expected=0, value=canonical.encode({"at": space.clock()})
+        )
+        if hold.sealed:
+            space.engine.apply(_write(space, (), name, intent, (mark,)))
+            return hold.head
+        move = Move(act=Act.SEAL, timeline=timeline, expected=hold.head, to=hold.head.commit, seal=True)
+        return writer.submit(space, _write(space, (move,), name, intent, (mark,)), hold.head).heads[0]
+
+    earlier = None if op_id is None else writer.once(space, op_id, intent)
+    return reader.hold_of(space, timeline).head if earlier else gc_generation.fenced(space, dropped)
+
+
+def is_forgotten(space: Space, head: Head) -> bool:
+    """True if retention has taken the state at a head, or something that was said since its line parted from `main`."""
+    if head.timeline == MAIN or head.commit is None:
+        return False
+    main = reader.hold_of(space, MAIN).head.commit
+    try:
+        gc_generation.fenced(space, lambda space: _check_kept(space, head.commit, main))
+    except Forgotten:
+        return True
+    return False
 
 
 def move_questions(space: Space, op_id: str | None) -> list[Question]:

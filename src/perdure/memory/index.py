@@ -17,14 +17,14 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
 from perdure.engines.search_contract import SearchIndex, SearchRow
-from perdure.errors import Corrupt, NotFound, Unavailable
+from perdure.errors import Corrupt, Forgotten, NotFound, Unavailable
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, PathChange, diff
 from perdure.memory.embedding import Embedder
 from perdure.model.digest import Digest
 from perdure.model.memory import Version, decode_version, parse_version_path
 
-__all__ = ["Indexing", "QUERY_TERMS_MAX", "query_terms", "terms"]
+__all__ = ["Indexing", "QUERY_TERMS_MAX", "query_terms", "read_versions", "terms"]
 
 
 QUERY_TERMS_MAX = 64
@@ -251,7 +251,7 @@ class Indexing:
         digests = list(dict.fromkeys(digest for _, digest in bare))
         known = dict(self._own.vectors(digests, embedder.name)) if index is not self._own else {}
         new = [digest for digest in digests if digest not in known]
-        texts = [_text(version) for version in _versions(space, new)]
+        texts = [_text(version) for version in read_versions(space, new)]
         vectors = embedder.vectors(texts) if texts else []
         known |= {digest: vector or b"" for digest, vector in zip(new, vectors, strict=True)}
         return {path: known[digest] for path, digest in bare}
@@ -283,7 +283,7 @@ def _rows(space: Space, changes: Iterator[PathChange] | Sequence[PathChange]) ->
 
 
 def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[SearchRow]:
-    versions = _versions(space, [digest for _, digest in batch])
+    versions = read_versions(space, [digest for _, digest in batch])
     for (path, digest), version in zip(batch, versions, strict=True):
         item, _ = parse_version_path(path)
         if version.item is None:
@@ -294,8 +294,14 @@ def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[SearchR
             yield SearchRow(path=path, item=item, digest=digest, kind=kind, scope=scope, words=words)
 
 
-def _versions(space: Space, digests: Sequence[Digest]) -> list[Version]:
-    return [decode_version(body) for body in space.nodes(digests)] if digests else []
+def read_versions(space: Space, digests: Sequence[Digest]) -> list[Version]:
+    """Return the versions of items that these values of a map hold; one that was erased has no item."""
+    try:
+        return [decode_version(body) for body in space.nodes(digests)]
+    except Forgotten:
+        if len(digests) == 1:
+            return [Version()]
+        return [version for digest in digests for version in read_versions(space, (digest,))]
 
 
 def _text(version: Version) -> str:

@@ -11,8 +11,8 @@ its thread.  Undo moves a head away from a commit, and redo back to it: neither 
 reachability is checked when an item is read.  Whether one commit is an ancestor of another never changes,
 so that is cached for ever; the heads of a thread are cached as long as nothing was written there.
 
-Two kinds of timelines have no live head: the old main that a promotion replaced, and the timeline of a run
-that has not ended.
+Three kinds of timelines have no live head: the old main that a promotion replaced, one that was dropped, and the
+timeline of a run that has not ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from perdure.history import ancestry, reader
 from perdure.history.space import ALIVE, Space
 from perdure.history.tree import EMPTY, Entry, Tree, diff
 from perdure.memory.embedding import Embedder
-from perdure.memory.index import Indexing
+from perdure.memory.index import Indexing, read_versions
 from perdure.model import names
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN
-from perdure.model.memory import MEMORY, Source, Version, decode_version, parse_version_path
+from perdure.model.memory import MEMORY, Source, Version, parse_version_path
 
 __all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory"]
 
@@ -123,7 +123,7 @@ def _tips(space: Space) -> tuple[Digest, ...]:
 
 def _is_live(space: Space, hold: Hold) -> bool:
     timeline = hold.head.timeline
-    if _RUNS_OWN.match(timeline):
+    if _RUNS_OWN.match(timeline) or (hold.sealed and reader.is_dropped(space, timeline)):
         return False
     if not _OLD_MAIN.match(timeline):
         return True
@@ -168,19 +168,20 @@ class OwnerMemory:
         return self.space.tree(sight.root)
 
     def version(self, entry: Entry) -> Version:
-        """Return the version of an entry; raises `Corrupt` or `Forgotten`."""
+        """Return the version of an entry, one without an item if that was erased; raises `Corrupt`."""
         found = self._known.get(entry.value)
         if found is None:
-            found = decode_version(self.space.body(entry.value))
+            (found,) = read_versions(self.space, (entry.value,))
             self._remember(entry, found)
         return found
 
     def load(self, entries: Sequence[Entry]) -> None:
         """Read the versions of all these entries at once into the cache."""
         missing = [entry for entry in entries if entry.value not in self._known]
-        if missing:
-            for entry, body in zip(missing, self.space.nodes([each.value for each in missing]), strict=True):
-                self._remember(entry, decode_version(body))
+        for entry, version in zip(
+            missing, read_versions(self.space, [each.value for each in missing]), strict=True
+        ):
+            self._remember(entry, version)
 
     def ids_with(self, text: str, root: Digest) -> Sequence[str]:
         """Return the ids of items that may have this text at `root`; each has to be looked up.
@@ -200,10 +201,10 @@ class OwnerMemory:
         written = [change.after for change in changes if change.after is not None]
         for start in range(0, len(written), _READ):
             part = written[start : start + _READ]
-            for entry, body in zip(part, self.space.nodes([each.value for each in part]), strict=True):
-                item = decode_version(body).item
-                if item is not None:
-                    ids.setdefault(hash(item.text), set()).add(parse_version_path(entry.path)[0])
+            found = read_versions(self.space, [each.value for each in part])
+            for entry, version in zip(part, found, strict=True):
+                if version.item is not None:
+                    ids.setdefault(hash(version.item.text), set()).add(parse_version_path(entry.path)[0])
         self._texts = root, ids
         return ids
 

@@ -28,6 +28,7 @@ from perdure.model.memory import (
     Reference,
     Remembered,
     Version,
+    decode_version,
     item_prefix,
     parse_memory_reference,
     parse_version_path,
@@ -223,7 +224,8 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
         entries = [each for each in found if parse_version_path(each.path)[1] == depth]
         if not entries:
             raise
-    version = memory.version(entries[-1]) if entries else None
+    # Not from the cache: an erased item is no item that was forgotten there, but raises `Forgotten`.
+    version = decode_version(memory.space.body(entries[-1].value)) if entries else None
     if version is None or version.item is None:
         return None
     return judge.remembered(Judged(id, entries[-1], version, counts=True))

@@ -360,6 +360,15 @@ class LimitedThread(_LimitedReads, Thread):
         """Move `main` to the commit of a timeline that is seen."""
         return super().promote(self.on(_name(other)), op_id=op_id)
 
+    def drop(self, timeline: str | OnTimeline, *, op_id: str | None = None) -> Head:
+        """Drop a timeline that is seen."""
+        return super().drop(self.on(_name(timeline)), op_id=op_id)
+
+    def gone(self, head: Head) -> Literal["dropped", "forgotten"] | None:
+        """Return what became of a timeline that is seen."""
+        self.on(head.timeline)
+        return super().gone(head)
+
     def merge(
         self,
         other: str | OnTimeline,

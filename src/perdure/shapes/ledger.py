@@ -388,15 +388,21 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     thread: str
     call: CallRecordShape
+    edited_by: str | None  # the person who replaced the arguments; null: nobody has
+    proposed: Any  # the arguments that the model gave, if a person replaced them; else null
     shown: str | None  # what the model is shown of the result
     passed: list[PassedShape]  # oldest first
 
     @classmethod
     def of(cls, thread: Thread, traced: Traced) -> Self:
         """Return a call that was traced with its history."""
+        decision = traced.ticket.decision if traced.ticket is not None else None
+        is_edited = decision is not None and decision.verdict == "edit"
         return cls(
             thread=thread.id,
             call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+            edited_by=(decision.by or "somebody") if decision is not None and is_edited else None,
+            proposed=in_json(traced.asked) if is_edited else None,
             shown=_words_of_result(traced),
             passed=[PassedShape.of(each) for each in traced.passed],
         )

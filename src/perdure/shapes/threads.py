@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import UNSET
 
-from perdure.errors import PerdureError
+from perdure.errors import Forgotten, PerdureError
 from perdure.model import message as messages
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
-from perdure.shapes.text import stamp
+from perdure.shapes.text import in_json, stamp
 
 if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
     from perdure.context.plan import Plan
+    from perdure.errors import PathConflict
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
@@ -159,6 +160,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     turns: int
     sealed: bool
+    gone: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
 
     @classmethod
     def every(cls, thread: Thread, seen: View) -> list[TimelineShape]:
@@ -170,6 +172,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
                 commit=hold.head.commit,
                 turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
                 sealed=hold.sealed,
+                gone=thread.gone(hold.head),
             )
             for hold in thread.timelines()
         ]
@@ -318,10 +321,31 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
 
 
 class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path that both timelines changed, and how."""
+    """One path that both timelines changed, how, and its values: JSON, words about bytes, or null where there is none."""
 
     path: str
     why: str
+    base: Any  # at the last commit that both have
+    ours: Any
+    theirs: Any
+
+    @classmethod
+    def of(cls, thread: Thread, conflict: PathConflict) -> Self:
+        """Return the conflict with the values as they are stored."""
+        digests = (conflict.base, conflict.ours, conflict.theirs)
+        base, ours, theirs = (None if digest is None else _stored_value(thread, digest) for digest in digests)
+        return cls(path=conflict.path, why=conflict.why, base=base, ours=ours, theirs=theirs)
+
+
+def _stored_value(thread: Thread, digest: str) -> Any:
+    try:
+        body = thread.stored(digest).body
+    except Forgotten:
+        return "(forgotten)"
+    try:
+        return in_json(body.decode())
+    except UnicodeDecodeError:
+        return f"({len(body)} bytes)"
 
 
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -349,7 +373,7 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=_would_conflict(taken),
+            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
         )
 
 
@@ -376,16 +400,12 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=_would_conflict(taken),
+            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
         )
 
 
 def _would_change(taken: Taken) -> list[PathShape]:
     return [PathShape(path=each.path, what=each.what) for each in taken.changes]
-
-
-def _would_conflict(taken: Taken) -> list[ConflictShape]:
-    return [ConflictShape(path=each.path, why=each.why) for each in taken.conflicts]
 
 
 def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:

@@ -172,7 +172,7 @@ class Memory:
     def erase(self, id: str) -> Erasure:
         """Remove an item with all that the memory's history holds of it, also one that was forgotten before.
 
-        Moments of this memory that had the item cannot be read any more; other items stay as they are now.  The result
+        Other items stay at every moment; moments that had this one are read without it.  The result
         names the threads of this owner that hold its words too, because they wrote it or a model was shown it.  Raises
         `NotFound` if there never was such an item.  No `undo` takes it back.
         """

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from perdure.engines import loops
 from perdure.engines.contract import Hold, LedgerOf
-from perdure.errors import Invalid, NotFound, PerdureError, WrongStore
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError, WrongStore
 from perdure.history import reader, timelines
 from perdure.history.space import Space, TimelineContext
 from perdure.model import names
@@ -36,7 +36,7 @@ from perdure.store.plumbing.handles import (
     deferred,
 )
 from perdure.store.plumbing.revisions import Moment, Wanted
-from perdure.store.plumbing.run_fence import removed, without_runs
+from perdure.store.plumbing.run_fence import removed, without_queue, without_runs
 from perdure.store.runs import Switching
 from perdure.store.timeline import given
 
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from perdure.runtime.session.result import Result
     from perdure.runtime.tools import execution
     from perdure.runtime.tools.waiting import ChildRequest
+    from perdure.store.upkeep import retention
 else:
     merge = deferred("perdure.history.merge")
     effect_limit = deferred("perdure.ledger.effect_limit")
@@ -79,6 +80,7 @@ else:
     child_runs = deferred("perdure.runtime.run.child")
     switch = deferred("perdure.runtime.inference.switch")
     execution = deferred("perdure.runtime.tools.execution")
+    retention = deferred("perdure.store.upkeep.retention")
 
 __all__ = ["OnTimeline", "Thread"]
 
@@ -213,6 +215,12 @@ class Thread(Switching):
         """Return all timelines sorted by name, `main` first, each with its head and whether it is sealed."""
         return list(timelines.timelines(self._space))
 
+    def gone(self, head: Head) -> Literal["dropped", "forgotten"] | None:
+        """Return whether a timeline was dropped, or `gc` has taken what only it needs; None: neither."""
+        if timelines.is_forgotten(self._space, head):
+            return "forgotten"
+        return "dropped" if reader.is_dropped(self._space, head.timeline) else None
+
     def fork(
         self,
         name: str,
@@ -253,6 +261,31 @@ class Thread(Switching):
         """Seal this timeline: it takes no more writes, ever.  It can be read, forked and promoted."""
         op_id = given(op_id)
         return self._move("seal", partial(timelines.seal, op_id=op_id), op_id)
+
+    def drop(self, timeline: str | OnTimeline, *, op_id: str | None = None) -> Head:
+        """Drop another timeline: it is sealed, and `gc` of what was removed takes what no other timeline needs.
+
+        Until then it can be read, forked and promoted.  Its name stays in use, its calls stay in the ledger, and items
+        of memory that it alone wrote are withdrawn.  Raises `Busy` under a run, `Conflict` while anything is open there
+        (`Thread.rm` says what), and `Invalid` for `main`.
+        """
+        line = _named(timeline)
+
+        def act(space: Space) -> Head:
+            open_work = retention.open_lines(space).get(line)
+            if open_work is not None:
+                raise Conflict(
+                    f"timeline '{line}' of '{self.id}' cannot be dropped: {open_work}; nothing was changed.",
+                    code="timeline_open",
+                    advice="Finish, cancel or settle it first.",
+                    thread=self.id,
+                    timeline=line,
+                    why=open_work,
+                )
+            return timelines.drop(space, line, op_id=op_id)
+
+        op_id = given(op_id)
+        return without_queue(self._space, (line,), f"dropping '{line}'", act)
 
     def merge(
         self,
@@ -311,7 +344,7 @@ class Thread(Switching):
     def _would_pick(
         self, commits: Iterable[Moment], prefer: Side | Mapping[str, Side] | None
     ) -> Iterator[Taken]:
-        """Yield what `cherry_pick` of each would do, one on top of the other, up to the first with a conflict."""
+        """Yield what `cherry_pick` of each would do, one on top of the other, without those in conflict."""
         known = self._knowing(self.timeline, op_id=None)
         head = reader.unsealed_head(known, self.timeline)
         picks = [(self._picked(head, each), isinstance(each, Turn)) for each in commits]

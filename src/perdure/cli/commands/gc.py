@@ -31,6 +31,7 @@ _COLUMNS = (
 )
 
 
+_TIMELINES_SHOWN = 8
 _TIMELINES_KEPT = (
     "A fork without a commit of its own is kept, and an old main until main has a commit after the promotion."
 )
@@ -52,6 +53,7 @@ class SpaceShape(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool  # they are all that the space has
     bytes: int  # that these objects hold, before compression
     freed: int | None  # bytes that were set free at rest; null: nothing was changed
+    timelines: list[str]  # whose content goes, or what of it only they need
     thread: str | None  # the id of a thread that goes, or would go, because of its age
     left_alone: str | None  # why nothing goes, or less than planned
 
@@ -117,7 +119,12 @@ _Unfinished: TypeAlias = Annotated[
     ),
 ]
 _Removed: TypeAlias = Annotated[
-    bool, Parameter(negative=(), show_default=False, help="Delete threads that were removed")
+    bool,
+    Parameter(
+        negative=(),
+        show_default=False,
+        help="Delete threads that were removed, and what only timelines need that were dropped",
+    ),
 ]
 _Timelines: TypeAlias = Annotated[
     str | None,
@@ -226,18 +233,18 @@ def _planned(plan: RetentionPlan, names: Mapping[str, str]) -> Collected:
 
 
 def _done(plan: RetentionPlan, done: tuple[SpaceRemoval, ...], names: Mapping[str, str]) -> Collected:
-    why = {each.space: _why(each) for each in plan.spaces}
-    threads = {each.space: each.thread for each in plan.spaces}
+    planned = {each.space: each for each in plan.spaces}
     spaces = [
         SpaceShape(
             space=each.space,
             name=names[each.space],
-            why=why[each.space],
+            why=_why(planned[each.space]),
             objects=each.count,
             whole=each.dropped,
             bytes=each.bytes,
             freed=each.freed,
-            thread=threads[each.space],
+            timelines=list(planned[each.space].timelines),
+            thread=planned[each.space].thread,
             left_alone=each.left_alone,
         )
         for each in done
@@ -263,6 +270,7 @@ def _space(plan: SpacePlan, name: str) -> SpaceShape:
         whole=plan.dropped,
         bytes=plan.bytes,
         freed=None,
+        timelines=list(plan.timelines),
         thread=plan.thread,
         left_alone=plan.left_alone,
     )
@@ -270,8 +278,14 @@ def _space(plan: SpacePlan, name: str) -> SpaceShape:
 
 def _shown_why(each: SpaceShape) -> str:
     if each.left_alone is None:
-        return each.why
+        return each.why.replace(_WORDS["timeline"], _named(each.timelines)) if each.timelines else each.why
     return each.left_alone if each.thread is None else f"it stays: {each.left_alone}"
+
+
+def _named(timelines: list[str]) -> str:
+    shown = ", ".join(timelines[:_TIMELINES_SHOWN])
+    more = len(timelines) - _TIMELINES_SHOWN
+    return f"timeline{'s' if timelines[1:] else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def _why(plan: SpacePlan) -> str:
@@ -300,7 +314,7 @@ def _show_policies(screen: Screen) -> None:
                 "the content of commits that were undone, and that no redo leads back to",
             ),
             ("  --unfinished-older-than 7d", "what uploads left that were never finished"),
-            ("  --removed", "threads that were removed"),
+            ("  --removed", "threads that were removed, and timelines that were dropped"),
             (
                 "  --timelines-older-than 90d",
                 "what only timelines need that nothing was committed to since; never main",

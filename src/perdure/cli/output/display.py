@@ -82,7 +82,7 @@ def show_message(
     elif message.is_damaged:
         said = (DAMAGED, "bad")
     else:
-        said = words_of(message.message or {}, settled)
+        said = words_of(message.message or {}, settled, between="\n" if whole else "  ")
     if whole:
         screen.say(" " * indent, (role, role))
         screen.wrap(said, indent=indent + 2)
@@ -106,8 +106,13 @@ def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, i
         screen.say(" " * indent, (f"… and {count(len(changed) - len(shown), 'path')} more", "quiet"))
 
 
-def words_of(message: dict[str, Any], settled: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a message of the documents' shape as text: its words, and what else it holds by name."""
+def words_of(
+    message: dict[str, Any], settled: Mapping[str, str] = MappingProxyType({}), *, between: str = "\n"
+) -> str:
+    """Return a message of the documents' shape as text: its words, and what else it holds by name.
+
+    `between` separates its parts.
+    """
     parts = [_block(block) for block in message.get("content", ())]
     parts += [f"→ {call['name']}({_text(call['args'])})" for call in message.get("toolCalls", ())]
     for result in message.get("toolResults", ()):
@@ -115,7 +120,7 @@ def words_of(message: dict[str, Any], settled: Mapping[str, str] = MappingProxyT
         later = settled.get(result.get("callId", ""))
         mark = f" (settled later: {later})" if later else ""
         parts.append(f"← {result['status']}{mark} {words}".rstrip())
-    return "\n".join(part for part in parts if part) or "(nothing)"
+    return between.join(part for part in parts if part) or "(nothing)"
 
 
 def _block(block: dict[str, Any]) -> str:

@@ -74,9 +74,10 @@ _COLUMNS = (
 
 
 def show_losses(screen: Screen, losses: Sequence[LossShape]) -> None:
-    """Print how many there are, and a table of them."""
+    """Print how many there are, and a table of them, each once: steps of a run have the same ones."""
     if not losses:
         screen.say(("✓ ", "good"), "nothing is lost")
         return
-    screen.say(("! ", "warn"), f"{count(len(losses), 'thing')} could not be carried over unchanged:")
-    screen.table(_COLUMNS, [(each.kind, each.where, each.what, each.why) for each in losses], indent=2)
+    rows = list(dict.fromkeys((each.kind, each.where, each.what, each.why) for each in losses))
+    screen.say(("! ", "warn"), f"{count(len(rows), 'thing')} could not be carried over unchanged:")
+    screen.table(_COLUMNS, rows, indent=2)

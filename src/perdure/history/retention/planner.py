@@ -15,13 +15,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 
 import msgspec
 
+from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.engines.loops import spaces
-from perdure.errors import Conflict, Corrupt, Forgotten, NotFound
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.history import timelines
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
@@ -39,6 +40,7 @@ from perdure.history.retention.reachability import (
     roots,
     superseded,
     unliving,
+    values_of_items,
 )
 from perdure.history.space import ALIVE, THREADS, Space, label_of
 from perdure.history.stored_objects import pages
@@ -46,7 +48,7 @@ from perdure.history.tree import NodeCache
 from perdure.history.writer import OUTBOX
 from perdure.model import canonical
 from perdure.model.digest import Digest, Kind, Object, digest_of
-from perdure.model.memory import MEMORY, item_prefix
+from perdure.model.memory import MEMORY
 
 __all__ = ["plan", "whole_space", "space_of", "carry_out"]
 
@@ -87,6 +89,9 @@ def removable(
 
     Raises `Corrupt` or `NotFound` if anything is damaged: then it is unknown what must stay.
     """
+    if policy.items:
+        yield from values_of_items(space, policy.items)
+        return
     since = policy.undone_since(now)
     left = list(left_behind(space, since)) if since is not None else []
     retired = retired_heads(space, policy, now, elsewhere.open_lines)
@@ -94,48 +99,27 @@ def removable(
     replaced = _superseded_since(space, policy, now, elsewhere)
     if not uploads and not retired and replaced is None and not any(each.may_go for each in left):
         return
-    concerns = partial(_concerns, space, policy)
     living = Living(space, has_states=replaced is None)
     ended = EndedWork() if replaced is None else elsewhere.ended_work(space, replaced)
     for patch in ended.patches:
         living.close(patch)
     for digest in roots(space, policy, now, retired, ended.patches):
         living.mention(digest)
-    undone = [] if policy.items else [*left, *(AbandonedCommit(each, True) for each in retired.values())]
-    for each in undone:
+    for each in (*left, *(AbandonedCommit(each, True) for each in retired.values())):
         for step in unliving(space, each.commit, living):
             if not each.may_go or _is_read(step, elsewhere):
                 living.commit(step.digest)
     doomed = Doomed(space, living)
     for each in left:
-        if policy.items:  # only states go, and of an undone line only those that have an item
-            for step in filter(concerns, unliving(space, each.commit, living)):
-                doomed.state(step)
-        else:
-            doomed.commit(each.commit)
+        doomed.commit(each.commit)
     for commit in retired.values():
         doomed.commit(commit, retired=True)
     for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):
-        if concerns(step):
-            doomed.state(step)
+        doomed.state(step)
     for cell in uploads:
         doomed.chunks(upload_of(cell).chunks)
     doomed.save()
     yield from doomed.objects() if doomed else ()
-
-
-def _concerns(space: Space, policy: RetentionPolicy, step: Step) -> bool:
-    """True if a policy is about the state of a commit: about every state, or this one has one of its items.
-
-    It may have had one if it was forgotten: an erasure that was interrupted goes on with what is left of it.
-    """
-    if not policy.items:
-        return True
-    try:
-        tree = space.tree(step.commit.root)
-        return any(True for item in policy.items for _ in tree.entries(item_prefix(item)))
-    except Forgotten:
-        return True
 
 
 def _superseded_since(space: Space, policy: RetentionPolicy, now: int, elsewhere: ForeignReads) -> int | None:
@@ -221,7 +205,12 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
         lots = _lots((why, each) for why, each, _ in removable(space, policy, now, elsewhere))
     except (Corrupt, NotFound) as error:
         return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
-    return SpacePlan(space=space.name, lots=lots) if lots else None
+    if not lots:
+        return None
+    retired = retired_heads(space, policy, now, elsewhere.open_lines)
+    heads = [hold.head for hold in loops.holds(space.engine, space.name) if hold.head.timeline in retired]
+    going = tuple(head.timeline for head in heads if not timelines.is_forgotten(space, head))
+    return SpacePlan(space=space.name, lots=lots, timelines=going)
 
 
 def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
@@ -342,12 +331,26 @@ def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]
 
 def _why(policy: RetentionPolicy) -> str:
     if policy.items:
-        return "an item that it holds was erased from memory"
+        return "the item was erased from memory"
+    if policy.removed_threads and not any(
+        each is not None for each in (policy.undone_after_days, policy.timelines_after_days)
+    ):
+        return "the timeline was dropped, and nothing else needs it"
     days = {
         "undone": policy.undone_after_days,
         "staged": policy.staged_after_days,
         "on a timeline without a commit": policy.timelines_after_days,
         "replaced by later states": policy.superseded_after_days,
     }
-    rules = " or ".join(f"{what} for {count:g} days" for what, count in days.items() if count is not None)
+    rules = " or ".join(f"{what} for {_age(count)}" for what, count in days.items() if count is not None)
     return f"the retention policy: nothing live needs it, and it was {rules}"
+
+
+def _age(days: float) -> str:
+    """Return an age in the largest unit in which it is whole, else in seconds."""
+    seconds = round(days * 86_400, 3)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds % length == 0:
+            count = round(seconds / length)
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{seconds:g} second" if seconds == 1 else f"{seconds:g} seconds"

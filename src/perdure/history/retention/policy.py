@@ -16,7 +16,9 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     undone_after_days: float | None = None  # the content of undone commits; None: never
     staged_after_days: float | None = None  # the chunks of uploads that were never finished; None: never
-    removed_threads: bool = False  # the whole of every thread that was removed
+    removed_threads: bool = (
+        False  # the whole of every thread that was removed, and what only timelines need that were dropped
+    )
     timelines_after_days: float | None = (
         None  # what only timelines need that nothing was committed to since; None: never
     )
@@ -28,9 +30,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[
         str, ...
     ] = ()  # only threads and memories of these owners; empty: of every owner, and of none
-    items: tuple[
-        str, ...
-    ] = ()  # only states of their memories that have one of these items, and no thread; empty: every state
+    items: tuple[str, ...] = ()  # every value of these items in their memories, and nothing else
 
     def __post_init__(self) -> None:
         """Raise `Invalid` for what cannot be chosen so: removed threads by whose they were, items of no owner's memory."""
@@ -41,7 +41,13 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 code="policy_conflict",
                 advice="Let removed threads go by a policy of their own.",
             )
-        others = (self.staged_after_days, self.timelines_after_days, self.threads_after_days)
+        others = (
+            self.undone_after_days,
+            self.staged_after_days,
+            self.timelines_after_days,
+            self.superseded_after_days,
+            self.threads_after_days,
+        )
         if self.items and (not self.owners or self.agents or any(each is not None for each in others)):
             raise Invalid(
                 "items are chosen in the memories of named owners, by a policy that is about nothing else; "
@@ -83,7 +89,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Lot(msgspec.Struct, frozen=True):
     """Objects of one kind that would be removed for one reason."""
 
-    why: str  # undone, staged, timeline, superseded; removed or idle: of a whole space
+    why: str  # undone, staged, timeline, superseded, erased; removed or idle: of a whole space
     kind: str
     count: int
     bytes: int
@@ -98,6 +104,7 @@ class SpacePlan(msgspec.Struct, frozen=True, kw_only=True):
     thread: str | None = (
         None  # the id of a thread that goes because nothing was written to it; None: not for that
     )
+    timelines: tuple[str, ...] = ()  # whose content goes, or what of it only they need
     left_alone: str | None = None  # why nothing is removed although the policy may allow it
 
     @property

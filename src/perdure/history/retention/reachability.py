@@ -7,7 +7,7 @@ uploads under way, runs that have not ended); and what commits of other spaces h
 A move has no time of its own.  A commit that a head has left counts as left since the first commit
 that was made on its timeline afterwards; if there is none, the move can be redone, and the commit stays.
 
-A timeline is *retired* if the newest move of its head is a commit that was made long enough ago.  `main`, a timeline
+A timeline is *retired* if the newest move of its head is a commit that was made long enough ago, or if it was dropped.  `main`, a timeline
 with open work, and one that was sealed, moved back or begun without a commit since stay: when that was is not known.
 What `promote` has left of an old `main` is retired once a commit was made on `main` after it, long enough ago.
 
@@ -52,6 +52,8 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import AgentChanged, BackendSwitched, CheckpointCreated, Event
 from perdure.model.head import MAIN
 from perdure.model.lists import decode_node
+from perdure.model.memory import item_prefix
+from perdure.model.patch import Put
 from perdure.model.run import ENDED, RUN, RunState
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "Living",
     "superseded",
     "unliving",
+    "values_of_items",
     "Removable",
     "Doomed",
 ]
@@ -168,22 +171,28 @@ def retired_heads(
 ) -> dict[str, Digest]:
     """Return the heads of the timelines that the policy retires, by name; none for a space that is no thread's."""
     since = policy.timelines_since(now)
-    if since is None or not space.name.startswith(THREADS):
+    if (since is None and not policy.removed_threads) or not space.name.startswith(THREADS):
         return {}
-    replaced = _replaced(space, since)
+    replaced = set[Digest]() if since is None else _replaced(space, since)
     found = {
         hold.head.timeline: hold.head.commit
         for hold in loops.holds(space.engine, space.name)
         if hold.head.commit is not None
         and hold.head.timeline != MAIN
-        and (_is_old(space, hold, since) or (hold.sealed and hold.head.commit in replaced))
+        and (
+            (hold.sealed and hold.head.commit in replaced)
+            or (since is not None and _is_old(space, hold, since))
+            or (policy.removed_threads and reader.is_dropped(space, hold.head.timeline))
+        )
     }
     return {line: commit for line, commit in found.items() if line not in open_lines(space)} if found else {}
 
 
 def _is_old(space: Space, hold: Hold, since: int) -> bool:
-    """True if the newest move of a timeline is a commit from before that time."""
-    (newest,) = space.engine.moves(space.name, hold.head.timeline, limit=1)
+    """True if the newest move of a timeline, but for its seal if it was dropped, is a commit from before that time."""
+    newest, *before = space.engine.moves(space.name, hold.head.timeline, limit=2)
+    if newest.act is Act.SEAL and before and reader.is_dropped(space, hold.head.timeline):
+        newest = before[0]
     return newest.act is Act.COMMIT and newest.to is not None and _made_at(space, newest.to) < since
 
 
@@ -399,6 +408,30 @@ def _needing_more(event: Event) -> tuple[Digest, ...]:
             return (patch,)
         case _:
             return ()
+
+
+def values_of_items(space: Space, items: Sequence[str]) -> Iterator[Removable]:
+    """Yield every value that these items of a memory ever had, undone ones included, unless another item has it too.
+
+    The nodes of a map hold its values by digest, so every state can be read afterwards, but for these items.
+    """
+    prefixes = tuple(map(item_prefix, items))
+    tips: dict[Digest, None] = {}
+    for hold in loops.holds(space.engine, space.name):
+        for move in loops.moves(space.engine, space.name, hold.head.timeline):
+            tips |= {tip: None for tip in (move.to, move.from_) if tip is not None}
+    own: dict[Digest, None] = {}
+    others = Digests()
+    for step in every_step(space, tips):
+        for op in step.changeset.patch.ops:
+            if isinstance(op, Put) and op.path.startswith(prefixes):
+                own[op.value] = None
+            elif isinstance(op, Put):
+                others.add(op.value)
+    found = [digest for digest in own if digest not in others]
+    for start in range(0, len(found), _READ):
+        for group, value in enumerate(read_objects(space, found[start : start + _READ]), start):
+            yield Removable("erased", value, group)
 
 
 _REMOVABLE = frozenset((Kind.VALUE, Kind.NODE, Kind.BODY, Kind.ARTIFACT, Kind.CHECKPOINT, Kind.LIST))

@@ -48,6 +48,7 @@ __all__ = [
     "note_questions",
     "parts",
     "removed",
+    "without_queue",
     "without_runs",
 ]
 
@@ -200,21 +201,30 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
     lines = [hold.head.timeline for hold in timelines.timelines(space)]
 
     def act(fenced: Space) -> None:
-        attempts = Attempts(f"the queue of '{space.label}'", f"'{space.label}' was not removed")
+        if not force:
+            _check_settled(fenced, lines)
+        remove(fenced)
+
+    without_queue(space, lines, "removing the thread", act)
+
+
+def without_queue(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:
+    """Call `act` as `without_runs` does, with a space whose writes are refused if an input is queued, too."""
+
+    def fenced(space: Space) -> _T:
+        attempts = Attempts(f"the queue of '{space.label}'", f"{what} of '{space.label}' was not done")
         while True:
             attempts.begin()
             count = space.engine.cell(space.name, QUEUES)
-            queue = Fence(QUEUES, count.revision if count else 0)  # of the moment before the check
-            if not force:
-                _check_settled(fenced, lines)
+            queue = Fence(QUEUES, count.revision if count else 0)  # of the moment before `act` looks
             try:
-                return remove(msgspec.structs.replace(fenced, fences=(*fenced.fences, queue)))
+                return act(msgspec.structs.replace(space, fences=(*space.fences, queue)))
             except Moved:
                 if _is_unchanged(space, queue):
                     raise
 
     # The lease is checked before the calls: the unsettled calls of a live run are no error of their own.
-    without_runs(space, lines, "removing the thread", act)
+    return without_runs(space, lines, what, fenced)
 
 
 def _check_settled(space: Space, lines: Sequence[str]) -> None:

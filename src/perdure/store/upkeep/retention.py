@@ -49,9 +49,6 @@ from perdure.store.plumbing.run_fence import UNSETTLED
 
 __all__ = ["Erasure", "carry_out", "erase", "plan"]
 
-# A time after every commit: the clock of another machine that wrote to a memory may be ahead of ours.
-_AFTER_ALL = 1 << 62
-
 
 def open_lines(space: Space) -> Mapping[str, str]:
     """Return the timelines of a thread on which work is open, each with what it is."""
@@ -142,10 +139,9 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def erase(memory: OwnerMemory, id: str) -> Erasure | None:
-    """Forget an item with every state of the memory that had it; None: neither the memory nor a thread knows it.
+    """Forget an item and every value that it ever had; None: neither the memory nor a thread knows it.
 
-    States without the item stay, and so does every other item as it is now.  An erasure that was interrupted is
-    finished by another one.
+    Every other item stays, at every moment.  An erasure that was interrupted is finished by another one.
     """
     space, engine = memory.space, memory.space.engine
     texts, is_known = _past_of(space, id)
@@ -153,10 +149,7 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     if not is_known and not threads:
         return None
     head = write.write(space, id, None, reason="memory.erase").head
-    policy = RetentionPolicy(
-        undone_after_days=0, superseded_after_days=0, owners=(memory.owner,), items=(id,)
-    )
-    wanted = plan(engine, policy, _AFTER_ALL)
+    wanted = plan(engine, RetentionPolicy(owners=(memory.owner,), items=(id,)), space.clock())
     done = carry_out(engine, wanted, ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(

@@ -11,6 +11,7 @@ What the four decisions have in common: making one, durably, and saying what it 
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Self
 
 import msgspec
@@ -26,10 +27,13 @@ from perdure.cli.options import EVERYWHERE, AnyTimeline, By, CallId, Everywhere,
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.ledger_words import state
 from perdure.cli.output.screen import Screen
+from perdure.errors import Invalid, NotFound
 from perdure.model.head import MAIN
 from perdure.model.ticket import Verdict
 from perdure.shapes.ledger import DecidedCall
 from perdure.shapes.lookup import call_seen_from
+from perdure.store.store import Store
+from perdure.store.thread import Thread
 
 __all__ = ["Answered", "answer", "Approved", "approve", "Denied", "deny", "Edited", "edit", "DecideAnswer"]
 
@@ -55,7 +59,7 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
     ) -> Self:
         """Decide, on the timeline on which it was asked unless another is named."""
         with writing(everywhere) as store:
-            asked = call_seen_from(store.thread(thread), call, timeline)
+            asked = call_seen_from(_thread_of(store, thread, call), call, timeline)
             line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
             with with_code(store, thread, code, line) as found:
                 ticket = found.decide(
@@ -88,6 +92,24 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
 
     def show_change(self, screen: Screen) -> None:
         """Print what the decision changes; nothing for most."""
+
+
+def _thread_of(store: Store, thread: str, call: str) -> Thread:
+    """Return the thread; raises `NotFound`, also if the thread and its call were given in the wrong order."""
+    try:
+        return store.thread(thread)
+    except NotFound as error:
+        try:
+            store.thread(call)
+        except (NotFound, Invalid):
+            raise error from None
+        raise NotFound(
+            f"'{call}' is a thread and '{thread}' is none: they are in the wrong order; nothing was decided.",
+            code="thread_and_call_swapped",
+            advice=f"Write {shlex.join([call, thread])}: the thread comes first.",
+            thread=call,
+            call=thread,
+        ) from error
 
 
 class Answered(DecideAnswer, frozen=True, kw_only=True):

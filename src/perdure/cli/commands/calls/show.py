@@ -27,7 +27,12 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         screen.say(("call ", "quiet"), (call.id, "title"))
         screen.facts(facts_of(call))
         screen.gap()
-        screen.say(("arguments", "quiet"))
+        if self.edited_by is not None:
+            screen.say(("arguments before the edit", "quiet"))
+            show_json(screen, self.proposed)
+            screen.say((f"arguments, edited by {self.edited_by}", "quiet"))
+        else:
+            screen.say(("arguments", "quiet"))
         show_json(screen, call.arguments)
         if self.shown is not None:
             screen.gap()
@@ -38,7 +43,13 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         for each in self.passed:
             by = f"  by {each.by}" if each.by else ""
             why = f"  {each.why}" if each.why else ""
-            screen.cut("  ", (moment(each.at), "when"), "  ", *way(each.states), (by + why, "quiet"))
+            screen.cut(
+                "  ",
+                (moment(each.at), "when"),
+                "  ",
+                *(way(each.states) if each.states else ("noted",)),
+                (by + why, "quiet"),
+            )
         if call.state == "awaiting_approval":
             screen.gap()
             screen.suggest("Decide it: ", "approvals", "show", self.thread, call.id)

@@ -19,7 +19,7 @@ from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
 from perdure.errors import NotFound
 from perdure.model.memory import ItemKind, Trust
-from perdure.model.names import id_meant
+from perdure.model.names import id_meant, with_article
 from perdure.shapes.store import MemoryShape
 from perdure.store.memory import Memory
 from perdure.store.plumbing.handles import system_clock
@@ -50,7 +50,8 @@ class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
             )
             return
         screen.say(
-            f"Remembered for {self.item.owner}, as a {self.item.kind} item: ", (self.item.id, "digest")
+            f"Remembered for {self.item.owner}, as {with_article(self.item.kind)} item: ",
+            (self.item.id, "digest"),
         )
 
 

@@ -75,8 +75,7 @@ def forget(
 ) -> Gone:
     """Forget an item, no matter which author wrote it; its history stays unless it is erased
 
-    With --erase no undo brings it back, and moments of the memory that had it cannot be read any more. Threads that
-    hold its words too are named.
+    With --erase no undo brings it back; other items stay, with their past. Threads that hold its words too are named.
     """
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
         erased = memory.erase(whole) if erase else None

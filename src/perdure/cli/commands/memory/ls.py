@@ -48,11 +48,14 @@ class MemoryOwnersAnswer(MemoryOwners, Answer, frozen=True, kw_only=True):
 class Items(MemoryPage, Answer, frozen=True, kw_only=True):
     """What is remembered for an owner, by id."""
 
+    asked: str = ""  # the kind and the scope that alone are listed; empty: all
+
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.items:
             meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
-            screen.say("Nothing is remembered for ", (self.owner, "name"), f".{meant}")
+            among = f" with {self.asked}" if self.asked else ""
+            screen.say("Nothing is remembered for ", (self.owner, "name"), f"{among}.{meant}")
             return
         at_now = now()
         screen.table(
@@ -96,5 +99,10 @@ def ls(
             return MemoryOwnersAnswer(owners=owners, more=more)
         items = store.memory(owner).items(kind=kind, scope=scope)
         found, more = cut_off(list(islice(items, most)), limit)
+        asked = " and ".join(
+            f"{name} '{value}'" for name, value in (("kind", kind), ("scope", scope)) if value
+        )
         near = [] if found else near_what_was_asked(store, owner, scope)
-        return Items(owner=owner, items=[MemoryShape.of(each) for each in found], more=more, near=near)
+        return Items(
+            owner=owner, items=[MemoryShape.of(each) for each in found], more=more, near=near, asked=asked
+        )

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import Terminal
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
@@ -52,13 +53,19 @@ def begin(
 
 
 class Removed(Answer, frozen=True, kw_only=True):
-    """A thread that is not there any more."""
+    """A thread that is not there any more, or one of its timelines that was dropped."""
 
     id: str
+    timeline: str | None  # that was dropped; null: the whole thread was removed
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what it leaves behind."""
-        screen.say("Removed thread ", (self.id, "name"), ".")
+        if self.timeline is not None:
+            screen.sentence(
+                "Dropped ", (self.timeline, "line"), " of ", (self.id, "name"), ", which is sealed now"
+            )
+        else:
+            screen.say("Removed thread ", (self.id, "name"), ".")
         screen.suggest("Its content is kept until: ", "gc", "--removed", "--apply")
 
 
@@ -66,6 +73,9 @@ def rm(
     thread: ThreadId,
     /,
     *,
+    timeline: Annotated[
+        str | None, Parameter(metavar="NAME", completer=in_store, help="Drop this timeline, and nothing else")
+    ] = None,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask first")] = False,
     force: Annotated[
         bool,
@@ -75,14 +85,20 @@ def rm(
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Removed:
-    """Remove a thread with all its timelines
+    """Remove a thread with all its timelines, or drop one timeline
 
-    It cannot be opened again, and its ledger goes with it. Its id can be used again, for another
+    A thread cannot be opened again, and its ledger goes with it. Its id can be used again, for another
     thread. A thread with a run that is queued, under way, interrupted or waiting, or with calls
     that are not settled, is kept. On a terminal you are asked first.
+
+    With --timeline only that one is dropped: it takes no more writes, its name stays in use and its calls stay in
+    the ledger. Until `gc --removed` takes what no other timeline needs, it can be read, forked and promoted.
     """
     with writing(everywhere) as store:
         found = store.thread(thread)
+        if timeline is not None:
+            found.drop(timeline)
+            return Removed(id=thread, timeline=timeline)
         if not (yes or everywhere.json or _is_agreed(thread)):
             raise Refused(
                 f"thread '{thread}' is still there, as you did not say yes",
@@ -90,7 +106,7 @@ def rm(
                 thread=thread,
             )
         found.rm(force=force)
-        return Removed(id=thread)
+        return Removed(id=thread, timeline=None)
 
 
 def _is_agreed(thread: str) -> bool:

@@ -232,10 +232,19 @@ def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> 
     if planned.conflicts:
         paths = count(len(planned.conflicts), "path")
         screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
-        screen.table(_CONFLICT_COLUMNS, [(each.path, each.why) for each in planned.conflicts], indent=2)
+        for each in planned.conflicts:
+            screen.wrap((each.path, "name"), f"  {each.why}", indent=2)
+            for side in ("base", "ours", "theirs"):
+                value = getattr(each, side)
+                words = ("–", "quiet") if value is None else on_one_line(value)
+                screen.cut("    ", (f"{side:<8}", "quiet"), words)
+        screen.wrap((_SETTLED, "quiet"))
 
 
-_CONFLICT_COLUMNS = (Column("path", "name"), Column("why", gives_way=True, wraps=True))
+_SETTLED = (
+    "--ours or --theirs settles them, with --path one of them. A document conflicts as a whole: keep what changes "
+    'apart at paths of its own, or declare a rule for it, such as perdure.state("/tags.json", merge="set").'
+)
 
 
 class MergedLine(MergeShape, Answer, frozen=True, kw_only=True):
@@ -352,7 +361,7 @@ def cherry_pick(
     which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
     those before it stay, and the error says how to go on.
     --ours and --theirs settle conflicts as in merge. --dry-run shows what each turn would change on top of those
-    before it, up to the first conflict.
+    before it that fit, and every conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with (reading if dry_run else writing)(everywhere) as store:
@@ -361,7 +370,7 @@ def cherry_pick(
         found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
         if dry_run:
             planned = target._would_pick([picked for _, _, picked in found], prefer)  # pyright: ignore[reportPrivateUsage]
-            for (_, name, _), taken in zip(found, planned, strict=False):  # it ends with the first conflict
+            for (_, name, _), taken in zip(found, planned, strict=True):
                 yield PickedTurn.of(source, name, taken, dry_run=True)
             return
         for at, name, picked in found:
