@@ -160,8 +160,10 @@ class EventStream(Response):
             except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
                 await problem_response(error, place="")(scope, receive, send)
                 return
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         with _until_exit() as exiting:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
             leaving = asyncio.ensure_future(_gone(receive))
             ends = [self._drained, None if self._ends_by_itself else exiting]
             endings = [asyncio.ensure_future(each.wait()) for each in ends if each is not None]
