@@ -319,20 +319,18 @@ class HttpServer:
         except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
             had_precondition = any(name == b"if-match" for name, _ in scope["headers"])
             answer = problem_response(error, place=self.place, had_precondition=had_precondition)
-        status = answer.status_code if isinstance(answer, Response) else 200
-        self.requests[method if method in _METHODS else "OTHER", counted[0], status] += 1
+        self.requests[method if method in _METHODS else "OTHER", counted[0], answer.status_code] += 1
         if lent is not None and type(answer) is JsonResponse:
             lines = answer.header_lines(_HEADERS, _HEADER_LINES)
             if lent.send_whole(answer.status_code, lines, answer.body):
                 return
-        if isinstance(answer, Response):
-            named = {name for name, _ in answer.raw_headers}
-            answer.raw_headers += [each for each in _HEADERS.items() if each[0] not in named]
+        named = {name for name, _ in answer.raw_headers}
+        answer.raw_headers += [each for each in _HEADERS.items() if each[0] not in named]
         await answer(scope, receive, send)
 
     async def _answer(
         self, scope: Scope, receive: Receive, counted: list[str], lent: LentRequest | None
-    ) -> Response | EventStream:
+    ) -> Response:
         method: str = scope["method"]
         headers = headers_of(scope)
         host = headers.get("host", "")
@@ -457,7 +455,7 @@ class HttpServer:
             found["body"] = decode_body(route.body, content, call)
         return found, sha256(content).hexdigest()
 
-    def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response | EventStream:
+    def _response(self, scope: Scope, route: HttpRoute, call: HttpCall, found: Any) -> Response:
         if isinstance(found, EventStream):
             return found if scope["method"] != "HEAD" else found.without_frames()
         if isinstance(found, Response):

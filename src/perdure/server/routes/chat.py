@@ -116,7 +116,7 @@ class StreamQuery(LineQuery, frozen=True, kw_only=True):
 
 
 @route("GET", "/v1/threads/{thread}/ai-sdk/{chat}/stream", "read", media="text/event-stream")
-async def ai_sdk_resume(call: HttpCall, query: StreamQuery) -> EventStream | Response:
+async def ai_sdk_resume(call: HttpCall, query: StreamQuery) -> Response:
     """Read the newest answer from its beginning, if it is not complete yet; else nothing (204).
 
     With `message`, the id of a UI message, read that one, complete or not.
