@@ -34,7 +34,7 @@ from perdure.aio.proxy import (
     handed,
     seen_through,
 )
-from perdure.aio.streaming import begin_run, events_of, followed
+from perdure.aio.streaming import begin_run, events_of, followed, runs_under_way
 from perdure.errors import Busy, NotFound, RunFailed
 from perdure.history.changes.values import Given as GivenValue
 from perdure.history.writer import OnConflict
@@ -428,7 +428,7 @@ class Thread(_TimelineProxy[thread.Thread]):
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         watching = await self.off_loop(lambda: Watching(env, waker(loop, news)))
-        task = begin_run(work(begun=watching.begun), watching)
+        task = begin_run(work(begun=watching.begun), watching, self.tool_threads)
         async for event in events_of(self.off_loop, watching, news, task):
             yield event
 
@@ -552,7 +552,15 @@ class Store(HeldProxy[store.Store]):
             raise
 
     async def close(self) -> None:
-        """Release everything.  Closing again is no error."""
+        """Wait for the runs that streams began here, then release everything.  Closing again is no error.
+
+        A block that is left by an exception does not wait: these runs count as interrupted, as after a crash.
+        """
+        while under_way := runs_under_way(self.tool_threads):
+            await asyncio.wait(under_way)
+        await self._release()
+
+    async def _release(self) -> None:
         if not self._closed:
             self._closed = True
             await self.off_loop(self._held.close)
@@ -566,7 +574,7 @@ class Store(HeldProxy[store.Store]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the store."""
-        await self.close()
+        await (self.close() if kind is None else self._release())
 
 
 class _Opening:
@@ -587,7 +595,7 @@ class _Opening:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._store is not None, "a block that is left was entered"
-        await self._store.close()
+        await self._store.__aexit__(kind, error, trace)
 
     async def _open(self) -> Store:
         tool_threads = WorkerPool(_WORKERS, "perdure")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +17,8 @@ __all__ = ["begin_run", "events_of", "followed", "runs_under_way"]
 
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
 
-_running: set[asyncio.Task[Result]] = set()  # the event loop itself holds a task only weakly
+# With the workers of its store; the event loop itself holds a task only weakly.
+_running: dict[asyncio.Task[Result], Executor] = {}
 
 _T = TypeVar("_T")
 
@@ -29,19 +31,24 @@ class _Work(Protocol):
         ...
 
 
-def runs_under_way() -> set[asyncio.Task[Result]]:
-    """Return the runs that streams began on this event loop and that have not ended; their readers may have left."""
+def runs_under_way(workers: Executor | None = None) -> set[asyncio.Task[Result]]:
+    """Return the runs that streams began on this event loop and that have not ended; their readers may have left.
+
+    With `workers` only those of the store that has these workers.
+    """
     loop = asyncio.get_running_loop()
-    return {task for task in _running if task.get_loop() is loop}
+    return {task for task, own in _running.items() if task.get_loop() is loop and workers in (None, own)}
 
 
-def begin_run(run: Coroutine[Any, Any, Result], watching: Watching) -> asyncio.Task[Result]:
-    """Run `run` as a task of its own, which does not end with its watcher."""
+def begin_run(
+    run: Coroutine[Any, Any, Result], watching: Watching, workers: Executor
+) -> asyncio.Task[Result]:
+    """Run `run` as a task of its own, which does not end with its watcher; `workers` are those of its store."""
     task = asyncio.create_task(run)
-    _running.add(task)
+    _running[task] = workers
 
     def ended(task: asyncio.Task[Result]) -> None:
-        _running.discard(task)
+        _running.pop(task, None)
         if task.cancelled():
             watching.ended(None, asyncio.CancelledError())
         elif task.exception() is not None:

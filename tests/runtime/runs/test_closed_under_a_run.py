@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import perdure
 from perdure import Agent, aio, errors
+from perdure.runtime.events import CallProgress
 from perdure.testing import Script, say, use
 
 
@@ -56,3 +58,36 @@ def test_closing_under_an_awaited_run_is_told_clearly(tmp_path: Path) -> None:
         assert [run.state for run in store.thread("trip").runs()] == ["running"]
         assert [result.status for result in store.resume(agent)] == ["succeeded"]
     assert sent == ["sent", "again"]
+
+
+@pytest.mark.parametrize("left_by", ["its end", "an exception"])
+def test_a_block_waits_for_the_runs_whose_readers_have_left(tmp_path: Path, left_by: str) -> None:
+    """A payment under way is not made unknown by a shutdown; after an exception nothing is waited for."""
+    path = tmp_path / "agents.db"
+
+    async def main() -> None:
+        goes_on = asyncio.Event()
+
+        @perdure.tool(effect="financial")
+        async def pay() -> str:
+            await goes_on.wait()
+            return "paid"
+
+        agent = Agent("planner", backend=Script(use("pay"), say("Done.")), tools=[pay])
+        async with aio.open(path) as store:
+            thread = await store.thread("trip", agent=agent)
+            async for event in thread.stream("go"):
+                if isinstance(event, CallProgress) and event.state == "started":
+                    break
+            if left_by == "an exception":
+                raise LookupError
+            asyncio.get_running_loop().call_soon(goes_on.set)
+
+    with pytest.raises(LookupError) if left_by == "an exception" else nullcontext():
+        asyncio.run(main())
+
+    with perdure.open(path) as store:
+        thread = store.thread("trip")
+        assert [run.state for run in thread.runs()] == [
+            "running" if left_by == "an exception" else "succeeded"
+        ]
