@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+import perdure
+from perdure import Agent
 from perdure.cli.input.wire_formats import formats_of
 from perdure.providers.registry import APIS
 from perdure.providers.validator import RULES, check
+from perdure.testing import Script, say
 from tests.surfaces.shell import Shell
 
 ASKED: dict[str, Any] = {
@@ -238,6 +241,23 @@ def test_a_conversation_that_went_on_in_two_ways_is_refused(empty: Shell) -> Non
     assert refused.error["facts"]["messages"] == 6
     assert "--again" in refused.error["hint"]
     assert spoken(empty, "trip") == words
+
+
+def test_what_was_said_here_after_an_import_is_not_added_again(empty: Shell) -> None:
+    """A list that has it too adds nothing, and one that has more adds the rest."""
+    bring(empty, ASKED)
+    with perdure.open(empty.store) as store:
+        agent = Agent("planner", backend=Script(say("Rain.")))
+        store.thread("trip", agent=agent).run("And on Sunday?")
+    here = [*ASKED["messages"], SUNDAY, RAIN]
+    words = spoken(empty, "trip")
+
+    same = empty.ok("import", save(empty, {**ASKED, "messages": here}), "--thread", "trip")
+    grown = empty.ok("import", save(empty, {**ASKED, "messages": [*here, SUNDAY]}), "--thread", "trip")
+
+    assert "Nothing was added" in same.out
+    assert "Added 1 message" in grown.out
+    assert spoken(empty, "trip")[-3:] == [*words[-2:], ("user", "And on Sunday?")]
 
 
 def test_a_conversation_that_is_new_is_added_whole(empty: Shell) -> None:

@@ -258,7 +258,7 @@ def add(
     Messages whose ids were added to the timeline before are left out.  `provider` and `model` wrote the
     assistant's messages.  With `whole`, `given` begins with the whole transcript of the timeline, and only the
     rest is added; raises `Conflict` if it does not.  With `once`, what was added before is left out; raises
-    `Conflict` if the timeline went on in another way since.
+    `Conflict` if the timeline went on with other messages since.
     """
     for what, label in (("provider", provider), ("model", model)):
         if label is not None:
@@ -366,15 +366,18 @@ class _Adding:
             block = [each.message for each in takewhile(_is_imported, entries[at:])]
             if matched(here, block, spelled) is not None:
                 return []
-            count = matched(block, here, spelled)
-            if count is not None and at + len(block) == len(entries):
+            since = [each.message for each in entries[at:]]  # with what was said here after the import
+            if matched(here, since, spelled) is not None:
+                return []
+            count = matched(since, here, spelled)
+            if count is not None:
                 return list(said[count:])
             own = import_of(entry.run)
             first = [each.message for each in entries[at : at + len(block)] if import_of(each.run) == own]
             if matched(first, here, spelled) is not None:
                 raise Conflict(
-                    f"'{self._env.timeline}' has the first {len(first)} of these messages already, and went on in "
-                    "another way since; nothing was added.",
+                    f"'{self._env.timeline}' has the first {len(first)} of these messages already, and other ones "
+                    "than these since; nothing was added.",
                     code="import_overlaps",
                     advice="Add it to another thread, or to a fork of the moment after the first import.",
                     timeline=self._env.timeline,

@@ -117,7 +117,10 @@ class ThreadSearch(SearchPage, Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print a table with the place of the first word in each message."""
         if not self.found:
-            screen.say(f"No message has it; {count(self.scanned, 'message')} were read.")
+            screen.say(
+                f"No message has it; {count(self.scanned, 'message')} were read. "
+                "Arguments and results of calls are not searched."
+            )
             return
         first = words_in(self.query)[0]
         screen.table(
