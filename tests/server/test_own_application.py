@@ -101,3 +101,14 @@ def test_a_follower_lets_the_server_exit(tmp_path: Path, program: str, exits: bo
         else:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(2)
+
+
+def test_without_its_extra_the_server_says_what_to_install() -> None:
+    """The error is still one of a missing module, and names it."""
+    program = "import sys; sys.modules['httptools'] = None; import perdure.server"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last == (
+        "ModuleNotFoundError: perdure.server needs httptools, which is not installed: pip install 'perdure[server]'"
+    )

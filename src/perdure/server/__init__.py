@@ -8,9 +8,17 @@ It needs `perdure[server]`.
 
 from __future__ import annotations
 
-from perdure.server.access import Access
-from perdure.server.app import app
-from perdure.server.serve import serve
-from perdure.server.streams import events
+try:
+    from perdure.server.access import Access
+    from perdure.server.app import app
+    from perdure.server.serve import serve
+    from perdure.server.streams import events
+except ModuleNotFoundError as error:
+    if error.name not in ("starlette", "uvicorn", "httptools"):
+        raise
+    raise ModuleNotFoundError(
+        f"perdure.server needs {error.name}, which is not installed: pip install 'perdure[server]'",
+        name=error.name,
+    ) from error
 
 __all__ = ["Access", "app", "events", "serve"]
