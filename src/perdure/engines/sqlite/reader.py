@@ -66,9 +66,8 @@ class SqliteReader(SqliteEngine):
 
     _salvaged: SalvagedStore | None = None  # None: no damaged page was met, or the files have changed since
     _has_salvaged = False
-    _readable: States | None = (
-        None  # the files when SQLite could last read all of them, though a read was refused
-    )
+    # The files as they were when SQLite could read all of them, though a read was refused.
+    _readable: States | None = None
 
     def backup(self, path: Path) -> None:
         """Copy the file; what is left of a damaged one is not a backup of it."""
@@ -76,18 +75,18 @@ class SqliteReader(SqliteEngine):
 
     def facts(self) -> dict[str, str | int]:
         """Return what is true of the file, and what of it is lost; the rows are those that are left."""
+        facts = super().facts()
         with self._one_at_a_time:
-            if (
-                self._has_salvaged
-            ):  # else the file may have changed since, and nothing would meet the damage again
+            if self._has_salvaged:
+                # The files may have changed since, and no read need have met the damage again.
                 self._drop_unless_current()
                 if self._salvaged is None:
                     self._salvage()
             salvaged = self._salvaged
             if salvaged is None:
-                return super().facts()
-            facts = super()._read(lambda db: described(db, self._options, log=salvaged.db))
-            return {**facts, "lost": salvaged.lost}
+                return facts
+            of_file = super()._read(lambda db: described(db, self._options, log=salvaged.db))
+            return {**of_file, "lost": salvaged.lost}
 
     def close(self) -> None:
         """Close it, and drop what was salvaged."""
