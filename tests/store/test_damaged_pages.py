@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any, cast
 
+import apsw
 import pytest
 
 import perdure
-from perdure.errors import Conflict, Corrupt
+from perdure.engines.contract import CellWrite
+from perdure.engines.sqlite import open_sqlite
+from perdure.engines.sqlite.database import Database
+from perdure.engines.sqlite.format.index import Index
+from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.testing.engines.builders import SPACE, write
 from tests.coded import raises
 from tests.selection import some
 
@@ -179,3 +189,242 @@ def test_an_empty_file_is_replaced_by_a_backup(whole: Path, tmp_path: Path, *, r
 
     assert contents(place) == contents(whole)
     assert [Path(name).stat().st_size for name in report.set_aside] == [0]
+
+
+# ---- what damage makes of a number, and what a salvage costs
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """The statements that connections opened in this test run, as they come."""
+    found: list[str] = []
+
+    def watch(connection: apsw.Connection) -> None:
+        connection.exec_trace = lambda _, sql, __: found.append(sql) is None
+
+    apsw.connection_hooks.append(watch)
+    yield found
+    apsw.connection_hooks.remove(watch)
+
+
+def edited(place: Path, *edits: str) -> Path:
+    """The store at `place`, in which a program without Perdure has changed something."""
+    database = sqlite3.connect(place)
+    for edit in edits:
+        database.execute(edit)
+    database.commit()
+    database.close()
+    return place
+
+
+def with_index(whole: Path, place: Path) -> Path:
+    """A copy at `place` of which all rows are sorted into the index, as in a larger store."""
+    shutil.copyfile(whole, place)
+    connection = apsw.Connection(str(place))
+    Index().sort_in(cast("Database", connection))
+    connection.close()
+    return place
+
+
+def lost(store: perdure.Store) -> str | int:
+    """What the file has lost, in words; empty: nothing."""
+    return store.facts().get("lost", "")
+
+
+def temporary() -> list[Any]:
+    """The open databases that have no name."""
+    return [each for each in apsw.connections() if not each.filename]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE heads SET commit_row = 1 << 40",
+        "UPDATE heads SET commit_row = 'text'",
+        "UPDATE stretches SET last = 1 << 40",
+        "UPDATE stretches SET last = 'text'",
+        "UPDATE stretches SET last = 1e300",
+        "UPDATE stretches SET first = -first, space = CAST(space AS BLOB)",
+    ],
+)
+def test_a_number_of_a_row_that_damage_has_made_does_not_keep_a_reader_busy(
+    whole: Path, tmp_path: Path, statements: list[str], edit: str
+) -> None:
+    """A file has no more rows than fit into it, so what follows from the number is looked for no further."""
+    page = pages_of(whole, "log")[3]
+    place = damaged(edited(with_index(whole, tmp_path / "e.db"), edit), tmp_path, page)
+
+    with perdure.open(place, read_only=True) as store:
+        report = store.verify()
+
+    assert not report.ok
+    assert len(statements) < 20_000
+
+
+@pytest.mark.parametrize("edit", ["last = 1e300", "last = 'text'", "last = x'00'", "first = 'text' || first"])
+def test_a_number_of_another_type_in_a_whole_file_is_damage(whole: Path, tmp_path: Path, edit: str) -> None:
+    """It is not an error of Python's."""
+    place = edited(with_index(whole, tmp_path / "e.db"), f"UPDATE stretches SET {edit}")
+
+    with perdure.open(place, read_only=True) as store:
+        assert not store.verify().ok
+        with pytest.raises(Corrupt):
+            store.thread("t1").get("/n.json")
+
+
+@pytest.mark.parametrize("number", ["1e300", "'text'", "x'00'"])
+def test_the_newest_row_of_a_space_is_a_number(whole: Path, tmp_path: Path, number: str) -> None:
+    """What else an index holds in its place is damage, and not an error of Python's."""
+    place = edited(with_index(whole, tmp_path / "e.db"), f"UPDATE stretches SET last = {number}")
+    reader = open_sqlite(place, read_only=True)
+    try:
+        with raises(Corrupt, "index_damaged"):
+            reader.standing(reader.spaces(limit=1)[0])
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("seed", some(range(100), one_of=6))
+def test_flipped_bits_raise_only_errors_of_perdure(
+    whole: Path, tmp_path: Path, statements: list[str], seed: int
+) -> None:
+    """They end after a bounded number of statements, wherever the bits are after the first page."""
+    chance, place = random.Random(seed), tmp_path / "f.db"
+    content = bytearray((with_index(whole, place) if seed % 2 else whole).read_bytes())
+    for _ in range(chance.choice([1, 8, 64])):
+        content[chance.randrange(PAGE, len(content))] ^= 1 << chance.randrange(8)
+    place.write_bytes(content)
+
+    tried: list[Callable[[perdure.Store], object]] = [
+        lambda store: [each.id for each in store.threads()],
+        lambda store: [list(store.thread(f"t{number}").log()) for number in range(THREADS)],
+        lambda store: store.thread("t3").get("/n.json"),
+        lambda store: store.verify(),
+        lambda store: store.copy_to(tmp_path / "s.db", sound=True),
+        lambda store: store.facts(),
+    ]
+    for each in tried:
+        try:
+            with perdure.open(place, read_only=True) as store:
+                each(store)
+        except PerdureError:
+            continue
+
+    assert len(statements) < 200_000
+
+
+def test_a_damaged_file_that_changes_all_the_time_is_read(whole: Path, tmp_path: Path) -> None:
+    """What was salvaged answers the read that it was made for, whatever has happened to the file since."""
+    place, done = damaged(whole, tmp_path, pages_of(whole, "places")[0]), Event()
+
+    def touch() -> None:
+        while not done.is_set():
+            os.utime(place)
+
+    toucher = Thread(target=touch)
+    toucher.start()
+    try:
+        assert contents(place) == contents(whole)
+    finally:
+        done.set()
+        toucher.join()
+
+
+def test_damage_that_is_none_of_a_page_is_looked_for_once(
+    whole: Path, tmp_path: Path, statements: list[str]
+) -> None:
+    """The check reads all of the file: it is made again only after the file has changed."""
+    place = edited(Path(shutil.copyfile(whole, tmp_path / "e.db")), "UPDATE heads SET digest = x'00'")
+
+    def checks() -> int:
+        return len([sql for sql in statements if "quick_check" in sql])
+
+    with perdure.open(place, read_only=True) as store:
+        for number in range(THREADS):
+            with pytest.raises(Corrupt):
+                store.thread(f"t{number}").get("/n.json")
+        assert checks() == 1
+        os.utime(place)
+        with pytest.raises(Corrupt):
+            store.thread("t0").get("/n.json")
+        assert checks() == 2
+
+
+@pytest.mark.parametrize("at", [2, -1])
+def test_the_facts_of_a_damaged_store_are_those_of_its_file(whole: Path, tmp_path: Path, at: int) -> None:
+    """What is lost is named beside them, also where the file has changed since it was found."""
+    place = damaged(whole, tmp_path, pages_of(whole, "log")[at])
+    with perdure.open(whole, read_only=True) as store:
+        expected = {**store.facts(), "path": str(place)}
+
+    with perdure.open(place, read_only=True) as store:
+        assert store.facts().items() >= expected.items() - {("rows", expected["rows"])}
+        assert not store.verify().ok
+        assert store.facts().items() >= expected.items() - {("rows", expected["rows"])}
+        assert lost(store)
+        os.utime(place)
+        assert lost(store)
+
+
+def test_a_closed_store_leaves_nothing_that_was_salvaged(whole: Path, tmp_path: Path) -> None:
+    """Its temporary database is closed with it."""
+    place = damaged(whole, tmp_path, pages_of(whole, "log")[2])
+    with perdure.open(place, read_only=True) as store:
+        assert not store.verify().ok
+        assert len(temporary()) == 1
+
+    assert temporary() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_process_reads_around_the_damage_by_itself(whole: Path, tmp_path: Path) -> None:
+    """No database is open in both, and both go on reading."""
+    place = damaged(whole, tmp_path, pages_of(whole, "places")[0])
+    with perdure.open(place, read_only=True) as store:
+        before = list(store.thread("t1").log())
+        assert len(temporary()) == 1
+        child = os.fork()
+        if child == 0:
+            inherited = len(temporary())
+            os._exit(2 * inherited + (list(store.thread("t1").log()) != before))
+        _, status = os.waitpid(child, 0)
+
+        assert status == 0
+        assert list(store.thread("t1").log()) == before
+
+
+def test_a_listing_is_refused_where_listed_cells_are_lost(tmp_path: Path) -> None:
+    """What is left of them does not pass for all of them."""
+    whole = tmp_path / "listed.db"
+    engine = open_sqlite(whole, durability="process_crash")
+    engine.apply(
+        write(
+            "op",
+            *(
+                CellWrite(name=f"mark/{number:04}", expected=0, value=b"x" * 200, listed=True)
+                for number in range(200)
+            ),
+        )
+    )
+    engine.backup(tmp_path / "whole.db")
+    engine.close()
+    place = damaged(tmp_path / "whole.db", tmp_path, pages_of(tmp_path / "whole.db", "cells")[2])
+
+    reader = open_sqlite(place, read_only=True)
+    try:
+        with raises(Corrupt, "listed_cells_damaged"):
+            reader.listed(prefix="mark/", limit=500)
+        assert reader.facts()["lost"] == f"cells of '{SPACE}', listed cells"
+    finally:
+        reader.close()
+
+
+def test_lost_counters_are_named_alone(whole: Path, tmp_path: Path) -> None:
+    """The names of threads are all there, though no sum says so any more."""
+    place = damaged(whole, tmp_path, pages_of(whole, "meta")[0])
+
+    with perdure.open(place, read_only=True) as store:
+        assert not store.verify().ok
+        assert lost(store) == "counters of the store"
+
+    assert contents(place) == contents(whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 import perdure
 from perdure.errors import Unavailable
+from tests.store.test_damaged_pages import damaged, pages_of
 
 
 @pytest.fixture
@@ -64,3 +67,36 @@ def test_a_full_disk_is_that_of_the_new_file(
     assert full.value.code in ("disk_full", "commit_failed")
     assert str(full.value.facts["path"]).startswith(str(small_disk / "n.db"))
     assert list(small_disk.iterdir()) == []
+
+
+_READ = """
+import sys
+
+import perdure
+
+with perdure.open(sys.argv[1], read_only=True) as store:
+    try:
+        list(store.thread("t").log())
+    except perdure.errors.Corrupt as error:
+        print(error.code, *getattr(error, "__notes__", ["no note"]))
+"""
+
+
+def test_damage_is_not_reported_as_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """Where temporary files have no room for what is left of a damaged store, the damage is what is wrong with it."""
+    with perdure.open(tmp_path / "large.db", durability="process_crash") as store:
+        thread = store.thread("t", agent="planner")
+        for number in range(30):
+            thread.put(f"/{number}.json", random.Random(number).randbytes(150_000).hex())
+        store.backup(tmp_path / "backup.db")
+    place = damaged(tmp_path / "backup.db", tmp_path, pages_of(tmp_path / "backup.db", "heads")[0])
+
+    found = subprocess.run(
+        [sys.executable, "-c", _READ, str(place)],
+        env={**os.environ, "SQLITE_TMPDIR": str(small_disk)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.startswith("file_damaged What is left of it was not read: temporary files")

@@ -21,7 +21,7 @@ import msgspec
 from perdure.engines.sqlite import schema
 from perdure.engines.sqlite.database import BUSY_MS, Database, connect
 from perdure.engines.sqlite.errors import closed_error, translated
-from perdure.engines.sqlite.file_system import beside
+from perdure.engines.sqlite.file_system import beside, states_of
 from perdure.engines.sqlite.log_binding import check_log, open_immutable
 from perdure.errors import Unavailable
 from perdure.model.fork_safety import keep_forever
@@ -292,29 +292,17 @@ class UnchangedFiles:
 
     def __init__(self, path: Path) -> None:
         """Remember what the files at `path` hold."""
-        self._path, self._read = path, _contents(path)
+        self._path, self._read = path, states_of(beside(path))
 
     def check(self) -> None:
         """Raise `Unavailable` if one of them has changed since."""
-        if _contents(self._path) != self._read:
+        if states_of(beside(self._path)) != self._read:
             raise Unavailable(
                 f"{self._path} is on a read-only file system and was changed from elsewhere while it was open; nothing was read.",
                 code="file_changed",
                 advice="Open it again.",
                 path=str(self._path),
             )
-
-
-def _contents(path: Path) -> list[tuple[int, int, int] | None]:
-    found: list[tuple[int, int, int] | None] = []
-    for file in beside(path):
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
 
 
 def _identity(file: str) -> tuple[int, int] | None:

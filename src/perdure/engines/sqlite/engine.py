@@ -77,8 +77,8 @@ from perdure.model.digest import Digest, Object
 __all__ = ["SqliteEngine", "described"]
 
 
-def described(db: Database, options: Options) -> dict[str, str | int]:
-    """Return what `doctor` shows of a store: kind, place, versions, settings and sizes."""
+def described(db: Database, options: Options, *, log: Database | None = None) -> dict[str, str | int]:
+    """Return what `doctor` shows of a store: kind, place, versions, settings and sizes; its rows are counted in `log`."""
     size = _pragma(db, "page_size")
     others = foreign_objects(db)
     return {
@@ -92,7 +92,7 @@ def described(db: Database, options: Options) -> dict[str, str | int]:
         "file_system": file_system_of(Path(options.path).parent) or "unknown",
         "bytes": _pragma(db, "page_count") * size,
         "bytes_free": _pragma(db, "freelist_count") * size,
-        "rows": int(str(db.execute("SELECT coalesce(max(id), 0) FROM log").get)),
+        "rows": int(str((log or db).execute("SELECT coalesce(max(id), 0) FROM log").get)),
         **({"other_tables": ", ".join(others)} if others else {}),
     }
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,7 @@ __all__ = [
     "mode_beside",
     "open_file",
     "resolved",
+    "states_of",
 ]
 
 _REMOTE = frozenset(
@@ -201,6 +203,19 @@ def make_database(path: Path, writes: int) -> None:
 def beside(path: Path) -> tuple[Path, Path, Path]:
     """Return the database at `path` and the two files that SQLite keeps beside it."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def states_of(files: Iterable[Path]) -> list[tuple[int, int, int] | None]:
+    """Return what changes when these files are written or replaced: of each the inode, the size and the time; None: there is none."""
+    found: list[tuple[int, int, int] | None] = []
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str | None:

@@ -298,7 +298,12 @@ def newest_row(db: Database, space: int | None) -> int:
 
     It is read from the database alone: the rows that this process knows may belong to a write that still fails.
     """
-    return 0 if space is None else int(str(db.execute(_LAST, (space,)).get))
+    if space is None:
+        return 0
+    found = db.execute(_LAST, (space,)).get
+    if type(found) is not int:
+        raise damaged("the index names no number of a row; nothing was used.", "index_damaged")
+    return found
 
 
 def newest_op(db: Database, rows: Rows, space: int) -> Op | None:
