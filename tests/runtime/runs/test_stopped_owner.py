@@ -319,3 +319,19 @@ def test_a_thread_that_outlives_the_lease_of_its_run_still_records_its_result(tm
 
     assert (left, late) == (["started"], [("succeeded", True)])
     assert (status, paid) == ("succeeded", ["paid"])
+
+
+def test_a_follower_of_a_run_that_was_cut_off_hears_of_no_call_that_has_begun(tmp_path: Path) -> None:
+    """The ledger says that the call has started, but no process carries it out any more."""
+    keeper, paid = LeaseKeeper(poll=0.05), list[str]()
+    with perdure.open(tmp_path / "s.db") as store:
+        store._resources.runtimes.append(StoreRuntime(keeper))  # pyright: ignore[reportPrivateUsage]
+        thread = store.thread(THREAD, agent=_asleep(keeper, paid, tools=1))
+        with pytest.raises(Lost):
+            thread.run("Pay.")
+
+        followed = [event.type for event in thread.follow()]
+        states = [call.state for call in thread.calls()]
+
+    assert (states, "call.progress" in followed) == (["started"], False)
+    assert followed[-1] == "committed"
