@@ -167,11 +167,10 @@ def _happened(error: dict[str, Any]) -> bool:
     """True if an error has words or a status; servers also send one that is empty, beside a good answer."""
     words = [each for each in error.values() if isinstance(each, str)]
     numbers = [each for each in error.values() if isinstance(each, int)]
-    has_words = any(each.strip().lower() not in _NO_ERROR for each in words)
     return (
-        has_words
+        any(each.strip().lower() not in _NO_ERROR for each in words)
         or any(each >= 400 for each in numbers)
-        or any(isinstance(each, dict | list) and each for each in error.values())
+        or any(bool(each) and not isinstance(each, str | int | float) for each in error.values())
     )
 
 
