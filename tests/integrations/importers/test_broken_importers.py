@@ -92,14 +92,14 @@ def split_replies(patch: Patch) -> None:
 
 def keep_summaries(patch: Patch) -> None:
     """The summary of a compaction is the user's words."""
-    is_said = Tree._is_said
-    patch.setattr(Tree, "_is_said", lambda self, value: is_said(self, {**value, "isCompactSummary": False}))
+    kind = claude_code._kind
+    patch.setattr(claude_code, "_kind", lambda value: kind({**value, "isCompactSummary": False}))
 
 
 def keep_notes(patch: Patch) -> None:
     """What the tool wrote itself is the user's words."""
-    is_said = Tree._is_said
-    patch.setattr(Tree, "_is_said", lambda self, value: is_said(self, {**value, "isMeta": False}))
+    kind = claude_code._kind
+    patch.setattr(claude_code, "_kind", lambda value: kind({**value, "isMeta": False}))
 
 
 def drop_agents(patch: Patch) -> None:
