@@ -149,6 +149,36 @@ def test_an_error_after_the_end_takes_nothing_away() -> None:
     assert (last.message.text, last.stop) == (TEXT, "stop")
 
 
+def test_a_usage_report_behind_an_error_after_the_end_takes_nothing_away() -> None:
+    """The answer is whole, and was paid for."""
+    limit = {"error": {"code": 400, "message": "Token limit reached"}}
+    report = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}
+    after = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in (limit, report))
+    with playing(streamed(CHAT.stream.replace(b"data: [DONE]", after + b"data: [DONE]"))) as place:
+        last = finished(ask(CHAT.at(place)))
+
+    assert (last.message.text, last.stop) == (TEXT, "stop")
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": 0, "message": ""}, {"message": None}, "none", "", None, {}], ids=str
+)
+def test_an_error_that_did_not_happen_is_none(error: object) -> None:
+    """Some servers send the field with every event; an answer beside it is whole."""
+    with playing(ended_after(CHAT, sse({"choices": [], "error": error}).body)) as place:
+        last = finished(ask(CHAT.at(place)))
+
+    assert (last.message.text, last.stop) == (TEXT, "stop")
+
+
+@pytest.mark.parametrize("error", [{"code": 500, "message": ""}, {"type": "overloaded"}, "gone"], ids=str)
+def test_an_error_with_a_status_or_with_words_is_one(error: object) -> None:
+    """Control: the answer beside it is not kept."""
+    answer = ended_after(CHAT, sse({"choices": [], "error": error}).body)
+    with playing(answer) as place, raises(BackendUnavailable, "backend_unavailable"):
+        ask(CHAT.at(place))
+
+
 def test_calls_beside_an_error_are_not_carried_out() -> None:
     """One call is whole; what was to follow it is not known."""
     head = MESSAGES.stream[: MESSAGES.stream.index(b"event: content_block_start")]

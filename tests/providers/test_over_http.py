@@ -231,3 +231,24 @@ def test_an_answer_of_another_format_is_an_error_of_ours(vendor: Vendor, stream:
     """Some vendors' SDKs fail on it in their own way."""
     with playing(Answer(body)) as place, pytest.raises(PerdureError):
         ask(vendor.at(place, retries=0), question(stream=stream))
+
+
+@pytest.mark.parametrize(
+    ("api", "is_streamed", "body", "error"),
+    [
+        ("bedrock-converse", False, b"[1]", "AttributeError: "),
+        ("gemini-generate", True, b'{"error": {"code": "no_number"}}', "TypeError: "),
+    ],
+)
+def test_an_answer_that_an_sdk_fails_on_names_its_failure(
+    api: str, is_streamed: bool, body: bytes, error: str
+) -> None:
+    """Whether the answer or the request is at fault can be seen in it."""
+    (vendor,) = (each for each in VENDORS if each.api == api)
+    with playing(Answer(body)) as place, raises(Invalid, "not_an_answer") as refused:
+        ask(vendor.at(place, retries=0), question(stream=is_streamed))
+
+    found = refused.value.facts["error"]
+    assert isinstance(found, str)
+    assert found.startswith(error)
+    assert found in str(refused.value)

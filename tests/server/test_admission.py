@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 
 from perdure.errors import Unavailable
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server.admission import Admission
+from tests.crash.forks import forked, succeeded
 
 _SECONDS_MAX = 20.0  # after which a piece of work gives up waiting for another
 
@@ -121,6 +124,80 @@ def test_another_loop_goes_on_where_one_was_closed(pool: WorkerPool) -> None:
     admission = Admission(pool, 8, computed=stopped)
     assert meet(admission, 3)
     assert meet(admission, 3)
+
+
+def test_a_thread_that_ends_goes_on_with_what_waits(pool: WorkerPool) -> None:
+    """All threads are at work; the one that ends first was begun first, and the event loop is busy meanwhile."""
+    begun, go_on = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
+    admission = Admission(pool, 2, computed=stopped)
+
+    def work(number: int) -> None:
+        begun[number].set()
+        assert go_on[number].wait(_SECONDS_MAX)
+
+    async def every() -> bool:
+        first, second = [admission.hand_over(partial(work, number)) for number in (0, 1)]
+        while not all(each.is_set() for each in begun[:2]):
+            await asyncio.sleep(0.001)
+        third = admission.hand_over(partial(work, 2))
+        go_on[0].set()
+        is_begun = begun[2].wait(_SECONDS_MAX)
+        for each in go_on:
+            each.set()
+        await asyncio.gather(first, second, third)
+        return is_begun
+
+    assert asyncio.run(every())
+
+
+def test_the_event_loop_checks_less_often_while_all_threads_are_at_work(pool: WorkerPool) -> None:
+    """With a thread left to begin it checks soon whether the process waits; without one there is nothing to begin."""
+
+    def pause_seconds(threads_max: int) -> float:
+        pauses: list[float] = []
+        go_on = threading.Event()
+
+        class Noting(asyncio.SelectorEventLoop):
+            def call_later(self, delay: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+                pauses.append(delay)
+                return super().call_later(delay, *args, **options)
+
+        async def every() -> None:
+            admission = Admission(pool, threads_max, clock=stopped, computed=stopped)
+            done = [admission.hand_over(go_on.wait) for _ in range(2)]
+            go_on.set()
+            await asyncio.gather(*done)
+
+        with asyncio.Runner(loop_factory=Noting) as runner:
+            runner.run(every())
+        return pauses[0]
+
+    assert pause_seconds(1) > pause_seconds(2)
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(pool: WorkerPool) -> None:
+    """A piece of the parent is under way when it forks; the child does its own piece nevertheless."""
+    admission, begun, go_on = Admission(pool, 1), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert go_on.wait(_SECONDS_MAX)
+
+    def live() -> None:
+        async def ask() -> int:
+            return await asyncio.wait_for(admission.hand_over(lambda: 7), _SECONDS_MAX)
+
+        assert asyncio.run(ask()) == 7
+
+    async def fork() -> int:
+        done = admission.hand_over(work)
+        assert begun.wait(_SECONDS_MAX)
+        child = await asyncio.to_thread(forked, live)
+        go_on.set()
+        await done
+        return child
+
+    assert succeeded(asyncio.run(fork()))
 
 
 def test_a_closed_pool_is_a_typed_error(pool: WorkerPool) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from asyncio import sleep
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
@@ -75,6 +76,13 @@ _STATUSES = (
     ("invalid", 400),
 )
 
+# What an event says that ends an answer; a usage report may come after it.
+_END = re.compile(
+    r'"(?:finish_?reason|stop_?reason|done_reason)"\s*:\s*"[^"]|"(?:response|interaction)\.complet(?:e|ed)"',
+    re.IGNORECASE,
+)
+_NO_ERROR = ("", "none", "null")  # what servers put in the place of an error that did not happen
+
 
 class Tail:
     """The last bytes of a stream."""
@@ -99,7 +107,7 @@ class Tail:
     def trouble(self, *, is_ended: bool = False) -> Trouble | None:
         """Return the error that the stream names; None if it names none.
 
-        With `is_ended` the answer has its end, and an error that is the last event has come after it: nothing is lost.
+        With `is_ended` the answer has its end, and an error that has come after it takes nothing away.
         """
         if b"error" not in self._held:
             return None
@@ -108,8 +116,12 @@ class Tail:
         text = self._held.decode("utf-8", "replace")
         # Ollama sends lines, not events, and some servers one whole body.
         told = [each for each in frames or text.splitlines() if each.strip() not in ("", "[DONE]")]
-        last = [] if is_ended else [*told[-1:], *([] if frames else [text])]
-        errors = (_error(data) for data in (*last, *reversed(told[:-1])))
+        if is_ended:
+            ends = (at for at in range(len(told) - 1, -1, -1) if _END.search(told[at]))
+            searched = told[: next(ends, -1)][::-1]
+        else:
+            searched = [*told[-1:], *([] if frames else [text]), *reversed(told[:-1])]
+        errors = (_error(data) for data in searched)
         found = next((error for error in errors if error), None)
         if found is None:
             return None
@@ -144,11 +156,22 @@ def _error_of(body: dict[str, Any]) -> dict[str, Any] | None:
     error = holder.get("error")
     if not error and isinstance(holder.get("errors"), list):
         error = next(iter(cast("list[object]", holder["errors"])), None)
-    if isinstance(error, dict):
+    if isinstance(error, dict) and _happened(cast("dict[str, Any]", error)):
         return cast("dict[str, Any]", error)
-    if isinstance(error, str) and error:
+    if isinstance(error, str) and error.strip().lower() not in _NO_ERROR:
         return {"message": error}
     return body if body.get("type") == "error" else None
+
+
+def _happened(error: dict[str, Any]) -> bool:
+    """True if an error has words or a status; servers also send one that is empty, beside a good answer."""
+    words = [each for each in error.values() if isinstance(each, str)]
+    numbers = [each for each in error.values() if isinstance(each, int)]
+    return (
+        any(each.strip().lower() not in _NO_ERROR for each in words)
+        or any(each >= 400 for each in numbers)
+        or any(bool(each) and not isinstance(each, str | int | float) for each in error.values())
+    )
 
 
 def _status(error: dict[str, Any], said: str) -> int:

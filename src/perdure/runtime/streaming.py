@@ -279,13 +279,13 @@ class Watching:
         """Yield the remaining events once the run is over."""
         if self.watcher is not None:
             yield from self.news(0)
-        is_told = False
+        has_events = False
         if self.error is None:  # else only commits that the run confirmed are yielded
             for event in self.follower.read():
-                is_told = True
+                has_events = True
                 yield event
         if (
-            self.watcher is None and not is_told and self.result is not None and self.result.text
+            self.watcher is None and not has_events and self.result is not None and self.result.text
         ):  # said before
             yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
 
@@ -330,9 +330,7 @@ class Following:
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
         self._lease: Lease | None = None  # as it was when the thread was last read
-        self._begun: set[str] = (
-            set()
-        )  # calls of runs of other processes whose beginning was read from the store
+        self._begun: set[str] = set()  # calls of a run in another process that were reported as started
         self._woken = threading.Event()  # a run has begun in this process
         self._wake = wake or self._woken.set
         self.seen = -1  # the standing of the thread when it was last read
@@ -350,6 +348,8 @@ class Following:
         if self._feed is not None:
             self._watcher = self._feed.watch(self._wake)
             found: list[Happening] = list(self._follower.read(self._watcher.at))
+            if self._feed.is_mirror:  # what begins from now on comes through it
+                found += self._begun_calls(self._feed.run)
             message, text, reasoning = self._watcher.spoken
             if text or reasoning:
                 found.append(TextSoFar(text, self._follower.cursor, message, reasoning, self._feed.run))
@@ -362,21 +362,28 @@ class Following:
         if news:
             self.seen, self._lease = news[space.name], leases.current(space, timeline)
             found = list(self._follower.read())
-            if self._lease is not None:
+            is_live = self._is_live()
+            if is_live and self._lease is not None:
                 found += self._begun_calls(self._lease.run)
             if found:
                 return found
-        if self._wait or self._is_live():
+        if self._wait or is_live:
             return []
         return list(self._follower.read()) or None  # the run may have ended just now
 
-    def _was_told(self, item: Live) -> bool:
-        """True if an item says that a call has begun, and that was told before."""
+    def _is_repeated_start(self, item: Live, *, is_mirror: bool) -> bool:
+        """True if an item reports that a call has started, and that was read from the store before.
+
+        Each attempt at a call is reported by a run in this process.
+        """
         if not isinstance(item, CallProgress) or item.state != "started":
             return False
-        was_told = item.call in self._begun
+        if not is_mirror:
+            self._begun.discard(item.call)
+            return False
+        is_repeated = item.call in self._begun
         self._begun.add(item.call)
-        return was_told
+        return is_repeated
 
     def _begun_calls(self, run: str) -> list[Happening]:
         """Return the calls that have begun in a run of another process, each once.
@@ -429,9 +436,7 @@ class Following:
         for item in watcher.take(timeout):
             if isinstance(item, CommitNotice):
                 found += self._follower.read(item.commit)
-                if is_mirror and run is not None:
-                    found += self._begun_calls(run)
-            elif not self._was_told(item):
+            elif not self._is_repeated_start(item, is_mirror=is_mirror):
                 found.append(_placed(item, self._follower.cursor, run))
         if watcher.over:
             self.leave()

@@ -3,8 +3,11 @@
 Threads that compute side by side hand Python's lock to each other at every statement of SQLite, and each then waits to
 get it back: eight reads at once take a third more of the processor than one after the other.  So work that comes while
 other work is being done waits for its end, and the thread that ends takes it over.  Work that itself waits, for a disk,
-a server or a model, keeps no other from beginning: once a millisecond the event loop looks whether the process had
-something to compute, and begins the next piece if it had not, or if the last one takes long.
+a server or a model, keeps no other from beginning: once a millisecond the event loop checks whether the process had
+something to compute, and begins the next piece if it had not, or if the last one takes long.  While all threads are at
+work it checks less often: then a thread that ends makes the same check, and goes on with the next piece.
+
+A forked child has none of the threads, so all work that was handed over stays with the parent.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from perdure.aio.proxy import report_to_loop
 from perdure.errors import Unavailable
+from perdure.model.fork_safety import renew_in_child
 
 __all__ = ["Admission"]
 
 _T = TypeVar("_T")
 
-_LOOK_SECONDS = 0.001
+_CHECK_SECONDS = 0.001
 _BUSY_SHARE = 0.7  # of one processor; a process that used less of it was waiting
 _LONG_SECONDS = 0.01  # after which a piece of work keeps no other from beginning
 
@@ -47,13 +51,21 @@ class Admission:
         """
         self._pool, self._threads_max = pool, threads_max
         self._clock, self._computed = clock, computed
+        self.after_fork_in_child()
+        renew_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """Begin with no work and no thread."""
         self._lock = threading.Lock()
         self._waiting: deque[_Piece] = deque()
         self._threads = 0
-        self._taker: _Taker | None = None  # the thread that takes the next piece; None: none is at work
-        self._taken_at = 0.0  # when it took its last one, or was begun
-        # The loop that looks; another one may be in use after it was closed.
-        self._watcher: asyncio.AbstractEventLoop | None = None
+        self._current_worker: object | None = (
+            None  # the thread that does the next piece; None: none is at work
+        )
+        self._begun_at = 0.0  # when it began its last piece, or was begun itself
+        # The loop that checks; another one may be in use after it was closed.
+        self._checking_loop: asyncio.AbstractEventLoop | None = None
+        self._since = 0.0, 0.0  # how long the process had computed when the next check was planned, and when
 
     def hand_over(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
         """Do `work` when it is its turn, and return its result as a future of the running loop.
@@ -63,64 +75,68 @@ class Admission:
         loop = asyncio.get_running_loop()
         piece = _Piece(work, loop, loop.create_future())
         with self._lock:
-            is_begun = self._taker is None or (self._is_long() and self._threads < self._threads_max)
+            is_begun = self._current_worker is None or (self._is_long() and self._threads < self._threads_max)
             if is_begun:
-                self._begin()
+                self._begin_worker()
             self._waiting.append(piece)
             is_taken = is_begun and len(self._waiting) == 1
-            if not is_taken and self._watcher is not loop:
-                self._watch(loop)
+            if not is_taken and self._checking_loop is not loop:
+                self._plan_check(loop)
         return piece.done
 
-    def _begin(self) -> None:
-        """Let another thread take the next pieces; the one that took them so far ends with the piece that it has."""
-        taker = _Taker()
+    def _begin_worker(self) -> None:
+        """Let another thread do the next pieces; the one that did them so far ends with the piece that it has."""
+        worker = object()
         try:
-            self._pool.submit(self._take, taker)
+            self._pool.submit(self._work, worker)
         except RuntimeError as error:
             raise Unavailable(
                 "this store was closed; nothing was done.", code="store_closed", advice="Open it again."
             ) from error
-        self._taker, self._taken_at = taker, self._clock()
+        self._current_worker, self._begun_at = worker, self._clock()
         self._threads += 1
 
-    def _is_long(self) -> bool:
-        return self._clock() - self._taken_at > _LONG_SECONDS
-
-    def _take(self, taker: _Taker) -> None:
+    def _work(self, worker: object) -> None:
         """Do one piece after the other, on a thread of the pool."""
-        while (piece := self._next(taker)) is not None:
+        while (piece := self._next_piece(worker)) is not None:
             report_to_loop(*piece)
 
-    def _next(self, taker: _Taker) -> _Piece | None:
+    def _next_piece(self, worker: object) -> _Piece | None:
+        """Return the piece that a thread does next; None: it ends."""
         with self._lock:
-            if self._taker is taker:
-                if self._waiting:
-                    self._taken_at = self._clock()
-                    return self._waiting.popleft()
-                self._taker = None
+            is_current = self._current_worker is worker
+            if self._waiting and (is_current or self._may_begin()):
+                self._current_worker, self._begun_at = worker, self._clock()
+                return self._waiting.popleft()
+            if is_current:
+                self._current_worker = None
             self._threads -= 1
             return None
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._watcher = loop
-        loop.call_later(_LOOK_SECONDS, self._look, loop, self._computed(), self._clock())
+    def _is_long(self) -> bool:
+        return self._clock() - self._begun_at > _LONG_SECONDS
 
-    def _look(self, loop: asyncio.AbstractEventLoop, computed: float, since: float) -> None:
-        """Begin the next piece if the process waited `since` a moment, until which it had `computed` for a time."""
+    def _may_begin(self) -> bool:
+        """True if a piece may begin beside the others: the process waited since the last check, or the last piece lasts."""
+        computed, at = self._since
+        is_idle = self._computed() - computed < _BUSY_SHARE * (self._clock() - at)
+        return is_idle or self._is_long()
+
+    def _plan_check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._checking_loop, self._since = loop, (self._computed(), self._clock())
+        is_full = self._threads == self._threads_max
+        loop.call_later(_LONG_SECONDS if is_full else _CHECK_SECONDS, self._check, loop)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin the next piece if it may begin and a thread is free, and go on as long as pieces wait."""
         with self._lock:
-            self._watcher = None
+            self._checking_loop = None
             if not self._waiting:
                 return
-            is_idle = self._computed() - computed < _BUSY_SHARE * (self._clock() - since)
-            if (is_idle or self._is_long()) and self._threads < self._threads_max:
+            if self._threads < self._threads_max and self._may_begin():
                 with suppress(Unavailable):  # then the thread that is at work does the rest
-                    self._begin()
-            self._watch(loop)
-
-
-class _Taker:
-    """Stands for one thread that takes pieces of work."""
+                    self._begin_worker()
+            self._plan_check(loop)
 
 
 class _Piece(NamedTuple):

@@ -92,13 +92,13 @@ def split_replies(patch: Patch) -> None:
 
 def keep_summaries(patch: Patch) -> None:
     """The summary of a compaction is the user's words."""
-    kind = claude_code._kind  # pyright: ignore[reportPrivateUsage]
+    kind = claude_code._kind
     patch.setattr(claude_code, "_kind", lambda value: kind({**value, "isCompactSummary": False}))
 
 
 def keep_notes(patch: Patch) -> None:
     """What the tool wrote itself is the user's words."""
-    kind = claude_code._kind  # pyright: ignore[reportPrivateUsage]
+    kind = claude_code._kind
     patch.setattr(claude_code, "_kind", lambda value: kind({**value, "isMeta": False}))
 
 

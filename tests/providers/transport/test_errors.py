@@ -21,6 +21,7 @@ from perdure.providers.transport.errors import (
     Trouble,
     fault,
     retry_after,
+    unknown_to_sdk,
     unreached,
     words_of,
 )
@@ -142,6 +143,14 @@ def test_a_key_of_the_environment_is_left_out_of_the_words(monkeypatch: pytest.M
     said = str(fault("mistral:m", Trouble(500, "k7Qw0pLm2xZr was sent on-the-moon")))
 
     assert ("k7Qw0pLm2xZr" in said, "on-the-moon" in said) == (False, True)
+
+
+def test_a_key_is_left_out_of_what_an_sdk_stumbled_over() -> None:
+    """The words of its error may repeat the request."""
+    error = unknown_to_sdk("google:gemini", TypeError("bad header 'my-secret-key'"), secret="my-secret-key")
+
+    assert "TypeError: bad header" in str(error)
+    assert "my-secret-key" not in f"{error} {error.facts}"
 
 
 def test_the_user_and_the_query_of_an_address_are_left_out_of_the_words() -> None:

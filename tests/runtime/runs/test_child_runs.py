@@ -15,14 +15,14 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Store, aio
-from perdure.errors import Conflict, Invalid, NotFound, PerdureError, RunFailed
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError, RunFailed, Unavailable
 from perdure.model.context import Context
 from perdure.model.message import Text
 from perdure.providers.contract import ModelEvent
-from perdure.runtime.run.child import CHILD_DEPTH_MAX
-from perdure.runtime.session.environment import StoreRuntime
+from perdure.runtime.run.child import CHILD_DEPTH_MAX, cancel_all
+from perdure.runtime.session.environment import RunEnvironment, StoreRuntime
 from perdure.runtime.session.lease_keeper import LeaseKeeper
-from perdure.testing import Script, crash, fail, say, use
+from perdure.testing import Script, crash, fail, say, step, use
 from tests.coded import raises
 
 paid: list[str] = []
@@ -664,6 +664,51 @@ def test_cancelling_a_waiting_parent_ends_its_child(store: Store) -> None:
 
     assert (ended.state, record.state, record.why) == ("cancelled", "cancelled", "not today")
     assert store.approvals() == []
+
+
+def test_a_child_that_cannot_be_opened_keeps_no_other_from_being_cancelled(store: Store) -> None:
+    """The store of the first refuses; the second is cancelled nevertheless."""
+    calls = step(use("delegate", task="one"), use("delegate", task="two"))
+    tools = list(delegating(refunding()).toolbox.values())
+    thread = store.thread("t", agent=Agent("p", backend=Script(calls, say("Done.")), tools=tools))
+    run = thread.run("go").run
+    env = thread._env()  # pyright: ignore[reportPrivateUsage]
+    opened: list[str] = []
+
+    def environment(id: str, name: str) -> RunEnvironment:
+        opened.append(id)
+        if len(opened) == 1:
+            raise Unavailable("the store of this child is away; nothing was opened.", code="away")
+        return store.thread(id, agent=Agent(name))._env()  # pyright: ignore[reportPrivateUsage]
+
+    cancel_all(env, run, "enough", call=None, environment=environment)
+
+    states = {each: store.thread(each).runs()[0].state for each in child_threads(store)}
+    assert states == dict(zip(opened, ["waiting", "cancelled"], strict=True))
+
+
+def test_cancelling_a_run_on_a_fork_leaves_the_child_that_the_other_timeline_waits_for(store: Store) -> None:
+    """The run on the fork goes on with the calls of the run on `main`, which still waits for its child."""
+
+    @perdure.tool(effect="external_write", ask=True)
+    def order() -> str:
+        """Order, if somebody agrees."""
+        return "ordered"
+
+    tools = [*delegating(refunding()).toolbox.values(), order]
+    calls = step(use("delegate", task="one"), use("order"))
+    agent = Agent("p", backend=Script(calls, say("Done.")), tools=tools)
+    thread = store.thread("t", agent=agent)
+    thread.run("go")
+    fork = thread.fork("other")
+    (asked,) = fork.approvals()
+    fork.decide(asked.call, "approve", by="ann")
+    fork.resume()
+
+    fork.cancel(why="enough")
+
+    assert {run.timeline: run.state for run in thread.runs()} == {"main": "waiting", "other": "cancelled"}
+    assert [run.state for run in store.thread(child_threads(store)[0]).runs()] == ["waiting"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "awaited"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -240,6 +241,12 @@ def test_who_believes_the_hook_pays_twice(tmp_path: Path, monkeypatch: pytest.Mo
         assert scene.world.repeated() == ["0"]
 
 
+def _end_lease(keeper: LeaseKeeper) -> None:
+    """Let the only lease that is kept be over."""
+    (kept,) = keeper._kept.values()  # pyright: ignore[reportPrivateUsage]
+    kept.renewed(kept.lease, 0.0)
+
+
 def _asleep(keeper: LeaseKeeper, paid: list[str], *, tools: int) -> Agent:
     """An agent whose tools sleep past the run's lease at their first attempt."""
     begun: list[str] = []
@@ -247,8 +254,7 @@ def _asleep(keeper: LeaseKeeper, paid: list[str], *, tools: int) -> Agent:
     async def sleep(name: str) -> str:
         begun.append(name)
         if len(begun) == tools:
-            (kept,) = keeper._kept.values()  # pyright: ignore[reportPrivateUsage]
-            kept.renewed(kept.lease, 0.0)
+            _end_lease(keeper)
         if begun.count(name) == 1:
             await asyncio.sleep(60)
         return name
@@ -284,3 +290,48 @@ def test_a_run_that_wakes_up_before_it_is_taken_over_settles_nothing(tmp_path: P
     assert left == ["started", "requested"][:tools]
     assert (result.status, paid) == ("succeeded", ["paid"])
     assert told == [(Text("pay"),), (Text("look"),)][:tools]
+
+
+def test_a_thread_that_outlives_the_lease_of_its_run_still_records_its_result(tmp_path: Path) -> None:
+    """No process can stop the tool: what it returns after the loss is what the next process is told."""
+    keeper, paid, goes_on = LeaseKeeper(poll=0.05), list[str](), threading.Event()
+
+    @perdure.tool(effect="external_write", timeout=60)
+    def pay() -> str:
+        _end_lease(keeper)
+        assert goes_on.wait(60)
+        paid.append("paid")
+        return "paid after all"
+
+    agent = Agent("payer", backend=Script(use("pay"), say("Done.")), tools=[pay])
+    with perdure.open(tmp_path / "s.db") as store:
+        store._resources.runtimes.append(StoreRuntime(keeper))  # pyright: ignore[reportPrivateUsage]
+        thread = store.thread(THREAD, agent=agent)
+        with pytest.raises(Lost):
+            thread.run("Pay.")
+        left = [call.state for call in thread.calls()]
+        goes_on.set()  # closing the store waits for the tool
+
+    with perdure.open(tmp_path / "s.db") as store:
+        thread = store.thread(THREAD, agent=agent)
+        late = [(call.state, call.late) for call in thread.calls()]
+        status = thread.resume().status
+
+    assert (left, late) == (["started"], [("succeeded", True)])
+    assert (status, paid) == ("succeeded", ["paid"])
+
+
+def test_a_follower_of_a_run_that_was_cut_off_hears_of_no_call_that_has_begun(tmp_path: Path) -> None:
+    """The ledger says that the call has started, but no process carries it out any more."""
+    keeper, paid = LeaseKeeper(poll=0.05), list[str]()
+    with perdure.open(tmp_path / "s.db") as store:
+        store._resources.runtimes.append(StoreRuntime(keeper))  # pyright: ignore[reportPrivateUsage]
+        thread = store.thread(THREAD, agent=_asleep(keeper, paid, tools=1))
+        with pytest.raises(Lost):
+            thread.run("Pay.")
+
+        followed = [event.type for event in thread.follow()]
+        states = [call.state for call in thread.calls()]
+
+    assert (states, "call.progress" in followed) == (["started"], False)
+    assert followed[-1] == "committed"

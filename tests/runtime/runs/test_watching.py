@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 import perdure
-from perdure import Agent, Call, Store, Thread, errors
+from perdure import Agent, Call, Retry, Store, Thread, errors
 from perdure.engines.contract import Receipt, Write
 from perdure.model.digest import Digest
 from perdure.runtime.events import (
@@ -246,6 +247,40 @@ def test_a_follower_elsewhere_hears_that_a_call_has_begun(
 
     assert (seen[0] == "started") is is_read
     assert seen.count("started") == is_read
+
+
+def test_a_follower_here_hears_of_each_attempt_at_a_call(store: Store) -> None:
+    """The call begins, fails and begins again, in the process of the follower."""
+    ready, attempts = threading.Event(), list[int]()
+
+    @perdure.tool(effect="read_only")
+    def gate() -> str:
+        """Wait until the run is followed."""
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        feeds = thread._env().store_runtime.feeds  # pyright: ignore[reportPrivateUsage]
+        while (feed := feeds.find(space.name, thread.timeline)) is None or not feed.watched:
+            time.sleep(0.001)
+        return "open"
+
+    @perdure.tool(effect="read_only", retry=Retry(attempts=2, delay=0.0))
+    def look() -> str:
+        """Find it at the second attempt."""
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise LookupError("not yet")
+        return "found"
+
+    thread_of(store, say("Hello.")).run("Hello")
+    thread = thread_of(store, use("gate"), use("look"), say("Done."), tools=(gate, look))
+    seen: list[Happening] = []
+    follower = threading.Thread(target=lambda: seen.extend(_until_ended(thread, ready, times=1)))
+    follower.start()
+    assert ready.wait(60)
+    thread.run("go")
+    follower.join(60)
+
+    states = [each.state for each in seen if isinstance(each, CallProgress) and each.tool == "look"]
+    assert states.count("started") == 2
 
 
 def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Store) -> None:

@@ -296,8 +296,8 @@ class _RolloutReading:
         text = as_object(block).get("text")
         if not isinstance(text, str):
             return False
-        is_told = not self.said or any(text.strip() in each for each in self.said)
-        is_tagged = not is_told and _TAGGED.match(text) is not None
+        is_from_user = not self.said or any(text.strip() in each for each in self.said)
+        is_tagged = not is_from_user and _TAGGED.match(text) is not None
         return is_tagged or _INJECTED.match(text) is not None
 
     def _add(self, role: str, line: JsonLine, item: Json, *, is_error: bool = False) -> None:

@@ -207,17 +207,17 @@ class _Writing:
                     with side.change("import", on_conflict="rebase") as change:
                         _put_checkpoint(change, each, {})
             self._carry_writes(self._session.carried[-1])
-        said = self._said(line) if line is not None else {}
+        message_ids = self._message_ids(line) if line is not None else {}
         if line is not None and root is not None and line.timeline != MAIN:
             with line.change("import", on_conflict="rebase") as change:
-                _put_checkpoint(change, root, said)
+                _put_checkpoint(change, root, message_ids)
         with self._thread.change("import", on_conflict="rebase") as change:
             _put_description(change, self._session, originals)
             if root is None:
                 for path, value in self._session.state.items():
                     _put(change, path, value)
             elif line is not None and line.timeline == MAIN:
-                _put_checkpoint(change, root, said)
+                _put_checkpoint(change, root, message_ids)
 
     def _begun(self, timeline: str) -> Thread:
         try:
@@ -234,7 +234,7 @@ class _Writing:
                 if change.get(path, default=None) is None:
                     change.put(path, write)
 
-    def _said(self, line: Thread) -> dict[str, str]:
+    def _message_ids(self, line: Thread) -> dict[str, str]:
         """Return the ids of the messages in the transcript by the names of their parts."""
         ids: dict[Digest, str] = {}
         for step in reader.steps(self._space, line.head.commit):

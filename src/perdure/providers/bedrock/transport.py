@@ -32,6 +32,7 @@ from perdure.providers.transport.errors import (
     Trouble,
     fault,
     retry_after,
+    unknown_to_sdk,
     unreached,
 )
 from perdure.providers.transport.registry import missing
@@ -120,11 +121,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
         AttributeError,
         TypeError,
     ) as error:  # boto3 takes the shape of an answer for granted
-        raise Invalid(
-            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
-            code="not_an_answer",
-            backend=request.backend,
-        ) from error
+        raise unknown_to_sdk(request.backend, error) from error
 
 
 async def _answer(request: Request) -> AsyncGenerator[bytes]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from perdure.errors import Invalid, PerdureError, Unsupported
+from perdure.errors import PerdureError, Unsupported
 from perdure.providers.transport.address import check_address, guard_redirects, redirection
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
@@ -23,6 +23,7 @@ from perdure.providers.transport.errors import (
     fault,
     key_missing,
     retry_after,
+    unknown_to_sdk,
     unreached,
     words_of,
 )
@@ -89,11 +90,7 @@ async def send(request: Request) -> AsyncGenerator[bytes]:
         raise _translated(request, error, begun=begun, secret=api.api_key) from error
     except (errors.UnknownApiResponseError, TypeError, AttributeError) as error:
         # The SDK takes the shape of an error's body for granted.
-        raise Invalid(
-            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
-            code="not_an_answer",
-            backend=request.backend,
-        ) from error
+        raise unknown_to_sdk(request.backend, error, secret=api.api_key) from error
 
 
 async def _answer(api: Any, request: Request) -> AsyncGenerator[bytes]:

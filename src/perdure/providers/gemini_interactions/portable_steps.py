@@ -11,6 +11,7 @@ from perdure.providers.contract import Loss, LossKind
 from perdure.providers.wire.blocks import parsed
 from perdure.providers.wire.media import inline, is_web, kind_of
 from perdure.providers.wire.server_tools import is_account, told
+from perdure.providers.wire.tool_names import name_of_call
 
 __all__ = ["Step", "Writer", "plain_steps"]
 
@@ -54,10 +55,7 @@ class Writer:
 
     def tool_name(self, call: ToolCall, where: str) -> str:
         """Return the name of the tool of a call here, and report another one."""
-        name = self.name_of(call.name)
-        if name != call.name:
-            self.lose("repaired", where, "tool name", f"it is {name!r} here")
-        return name
+        return name_of_call(call, where, self.name_of, self.losses)
 
     def arguments(self, args: str, where: str) -> dict[str, Any]:
         """Return arguments as the object that they have to be."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from perdure.errors import Invalid, PerdureError
+from perdure.errors import PerdureError
 from perdure.providers.transport.address import check_address, guard_redirects, redirection
 from perdure.providers.transport.client_cache import held, settings
 from perdure.providers.transport.contract import Request
@@ -20,6 +20,7 @@ from perdure.providers.transport.errors import (
     Trouble,
     fault,
     retry_after,
+    unknown_to_sdk,
     unreached,
     words_of,
 )
@@ -120,11 +121,7 @@ def _translated(request: Request, error: Exception, *, begun: bool) -> PerdureEr
     if not isinstance(status, int):
         return unreached(request.backend, error, begun=begun, server=request.server, secret=secret)
     if status < 400:
-        return Invalid(
-            f"{request.backend} answered in no format that its SDK knows; nothing of it was kept.",
-            code="not_an_answer",
-            backend=request.backend,
-        )
+        return unknown_to_sdk(request.backend, error, secret=secret)
     headers: Any = getattr(error, "headers", {})
     said = words_of(json_or_text(getattr(error, "body", "")))
     trouble = Trouble(status, said, retry_after(headers))

@@ -12,6 +12,7 @@ from perdure.providers.wire.call_pairs import NO_PLACE
 from perdure.providers.wire.fields.vendor_items import is_object, object_of
 from perdure.providers.wire.media import inline, is_web
 from perdure.providers.wire.server_tools import is_account, told
+from perdure.providers.wire.tool_names import name_of_call
 
 __all__ = ["ItemWriter", "plain_items"]
 
@@ -79,10 +80,7 @@ class ItemWriter:
 
     def tool_name(self, call: ToolCall, where: str) -> str:
         """Return the name of the tool of a call here, and report another one."""
-        name = self.name_of(call.name)
-        if name != call.name:
-            self._lose("repaired", where, "tool name", f"it is {name!r} here")
-        return name
+        return name_of_call(call, where, self.name_of, self.losses)
 
     def result(self, call: ToolCall, result: ToolResult, where: str) -> dict[str, Any]:
         """Return a result."""

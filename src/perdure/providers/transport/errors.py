@@ -40,6 +40,7 @@ __all__ = [
     "fault",
     "key_missing",
     "retry_after",
+    "unknown_to_sdk",
     "unreached",
     "words_of",
 ]
@@ -188,6 +189,17 @@ def unreached(
     )
 
 
+def unknown_to_sdk(backend: str, error: BaseException, *, secret: object = None) -> Invalid:
+    """Return the error for an answer that a vendor's SDK could not read; it names what the SDK stumbled over."""
+    why = _without_keys(f"{type(error).__name__}: {error}", secret)
+    return Invalid(
+        f"{backend} answered in no format that its SDK knows ({why}); nothing of it was kept.",
+        code="not_an_answer",
+        backend=backend,
+        error=why,
+    )
+
+
 def retry_after(headers: Mapping[str, Any]) -> float | None:
     """Return the seconds that an answer's headers ask to wait; None if they name no wait."""
     milliseconds = headers.get("retry-after-ms")
@@ -260,6 +272,11 @@ def _waiting(wait: float | None) -> str:
 
 def _quoted(said: str, secret: object) -> str:
     """Return the vendor's text in one line, without anything that could be a key."""
+    text = _without_keys(said, secret)
+    return f" It said: {text}" if text else ""
+
+
+def _without_keys(said: str, secret: object) -> str:
     text = " ".join(said.split())
     if isinstance(secret, str) and secret != NO_KEY and len(secret) >= 4:
         text = text.replace(secret, _LEFT_OUT)
@@ -269,7 +286,7 @@ def _quoted(said: str, secret: object) -> str:
     text = _ADDRESS.sub(lambda found: found[1] + found[2] + (f"?{_LEFT_OUT}" if found[3] else ""), text)
     text = _KEYS.sub(_LEFT_OUT, text)
     text = text.encode("utf-8", "replace").decode()
-    return f" It said: {text if len(text) <= _QUOTED_MAX else text[: _QUOTED_MAX - 1] + '…'}" if text else ""
+    return text if len(text) <= _QUOTED_MAX else text[: _QUOTED_MAX - 1] + "…"
 
 
 def _until(date: str) -> float | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from perdure.model.context import Context
+from perdure.model.message import ToolCall
 from perdure.providers.contract import Loss
 
-__all__ = ["ToolNames", "names_in"]
+__all__ = ["ToolNames", "name_of_call", "names_in"]
 
 
 class ToolNames:
@@ -71,3 +72,11 @@ def names_in(context: Context) -> list[str]:
     """Return all tools of a context: those that it declares, and those that its history calls."""
     called = [call.name for message in context.messages for call in message.tool_calls]
     return [*(tool.name for tool in context.tools), *called]
+
+
+def name_of_call(call: ToolCall, where: str, name_of: Callable[[str], str], losses: list[Loss]) -> str:
+    """Return the name of the tool of a call in a request; report in `losses` that it is another one there."""
+    name = name_of(call.name)
+    if name != call.name:
+        losses.append(Loss(kind="repaired", where=where, what="tool name", why=f"it is {name!r} here"))
+    return name

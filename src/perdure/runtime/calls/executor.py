@@ -282,6 +282,8 @@ class CallExecutor:
             inline=round_context.env.owns_thread and alone,
             run=None if round_context.origin else round_context.journal.run,
         )
+        if done.later is not None:  # needs no lease: a result says what happened, whoever has the run now
+            _record_when_done(round_context, pending_call, done.later)
         if call.children is not None:
             done = await self._after_children(call.children, done)
             if isinstance(done.error, Lost):
@@ -294,8 +296,6 @@ class CallExecutor:
             self._cancelled = done.interrupt
             if done.kind == "cancelled":
                 self._check_lease()  # the loss ended it, and says nothing about it: the next process finds out
-        if done.later is not None:
-            _record_when_done(round_context, pending_call, done.later)
         return done, state_view
 
     def _check_lease(self) -> None:

@@ -17,6 +17,7 @@ once it has begun.  So none that begins at that moment is missed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -53,6 +54,8 @@ from perdure.runtime.session.result import (
 from perdure.runtime.tools.waiting import ChildRequest
 
 __all__ = ["CHILD_DEPTH_MAX", "ChildFork", "OpenChild", "cancel_all", "children_of", "run"]
+
+_log = logging.getLogger("perdure.runs")
 
 CHILD_DEPTH_MAX = 8  # of children of children
 
@@ -139,20 +142,35 @@ def cancel_all(
     """Ask the children of a run to stop, those of one call or of all; end those that no process runs.
 
     `environment` opens the thread of a child by its id and its agent's name; a thread that is gone needs nothing.
+    A child that cannot be cancelled is logged, and keeps no other from being cancelled.
     """
     for note in notes_of(env.space, run):
         if call is not None and note.call != call:
             continue
-        child = env.space.beside(note.space, note.thread)
-        found = begun_by(child, note)
-        if found is None or found.state in ENDED:
-            if found is not None and found.parent is not None:
-                _settle_in_root(child, found.id, found.parent)
-            continue
-        with suppress(NotFound, Conflict):
-            inside = environment(note.thread, found.agent)
-            if inside.space.name == note.space:
-                _end(inside, control.cancel(inside, found.id, why))
+        try:
+            _cancel_child(env, note, why, environment)
+        except PerdureError as error:
+            _log.warning(
+                "the child run of call %s on thread %s was not cancelled (%s)",
+                note.call,
+                note.thread,
+                error.code,
+            )
+
+
+def _cancel_child(
+    env: RunEnvironment, note: ChildNote, why: str, environment: Callable[[str, str], RunEnvironment]
+) -> None:
+    child = env.space.beside(note.space, note.thread)
+    found = begun_by(child, note)
+    if found is None or found.state in ENDED:
+        if found is not None and found.parent is not None:
+            _settle_in_root(child, found.id, found.parent)
+        return
+    with suppress(NotFound, Conflict):  # its thread is gone, or it ended just now
+        inside = environment(note.thread, found.agent)
+        if inside.space.name == note.space:
+            _end(inside, control.cancel(inside, found.id, why))
 
 
 def _end(env: RunEnvironment, record: RunRecord) -> None:

@@ -219,7 +219,7 @@ class RunFinisher:
 def settle_open_calls(round_context: RoundContext, source: str, *, why: str, by: str | None) -> None:
     """Commit results for the open calls that a run leaves behind, and cancel the child runs that they started.
 
-    `why` is told of the children; `by` is the person who cancelled the run.
+    `why` is recorded as the reason for cancelling the children; `by` is the person who cancelled the run.
     """
     left = open_round(round_context, source, is_ending=True)
     executor = CallExecutor(round_context, round_context.journal.root, {}, message_id=left.message_id)
