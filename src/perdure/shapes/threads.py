@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import UNSET
 
-from perdure.errors import Forgotten, PerdureError
+from perdure.errors import Forgotten, NotFound, PerdureError
 from perdure.model import message as messages
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
-from perdure.shapes.text import in_json, stamp
+from perdure.shapes.text import stamp
 
 if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
     from perdure.context.plan import Plan
-    from perdure.errors import PathConflict
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
@@ -320,32 +319,54 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
         )
 
 
+class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a path held; `value` is left out for bytes and for documents over 64 KiB."""
+
+    form: str
+    media_type: str
+    size: int
+    digest: str
+    value: Any = UNSET
+
+
 class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path that both timelines changed, how, and its values: JSON, words about bytes, or null where there is none."""
+    """One path that both timelines changed, how, and its values; null: the path had none there.
+
+    Words stand for a value that cannot be read: it is forgotten, not seen, or made by an earlier pick of this dry run.
+    """
 
     path: str
     why: str
-    base: Any  # at the last commit that both have
-    ours: Any
-    theirs: Any
+    base: ComparedValue | str | None  # at the last commit that both have
+    ours: ComparedValue | str | None
+    theirs: ComparedValue | str | None
 
     @classmethod
-    def of(cls, thread: Thread, conflict: PathConflict) -> Self:
-        """Return the conflict with the values as they are stored."""
-        digests = (conflict.base, conflict.ours, conflict.theirs)
-        base, ours, theirs = (None if digest is None else _stored_value(thread, digest) for digest in digests)
-        return cls(path=conflict.path, why=conflict.why, base=base, ours=ours, theirs=theirs)
+    def every(cls, thread: Thread, taken: Taken) -> list[Self]:
+        """Return the conflicts of a dry run, with the values as they are at the moments that it compared."""
+        return [
+            cls(
+                path=each.path,
+                why=each.why,
+                base=_value_there(thread, taken.base, each.path, each.base),
+                ours=_value_there(thread, taken.head.commit, each.path, each.ours),
+                theirs=_value_there(thread, taken.theirs, each.path, each.theirs),
+            )
+            for each in taken.conflicts
+        ]
 
 
-def _stored_value(thread: Thread, digest: str) -> Any:
-    try:
-        body = thread.stored(digest).body
-    except Forgotten:
-        return "(forgotten)"
-    try:
-        return in_json(body.decode())
-    except UnicodeDecodeError:
-        return f"({len(body)} bytes)"
+def _value_there(
+    thread: Thread, at: Digest | None, path: str, digest: str | None
+) -> ComparedValue | str | None:
+    """Return the value of that digest, which a path had at a moment; None: it had none."""
+    if digest is None:
+        return None
+    with suppress(Forgotten, NotFound):
+        entry = thread.at(at).entry(path)
+        if entry.value == digest:
+            return _value(thread, at, entry)
+    return "(not shown)"
 
 
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -373,7 +394,7 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
+            conflicts=ConflictShape.every(thread, taken),
         )
 
 
@@ -400,7 +421,7 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
+            conflicts=ConflictShape.every(thread, taken),
         )
 
 
@@ -412,16 +433,6 @@ def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:
     """Return the number of the last message up to a head, and whether the line ends apart from it."""
     newest = next(iter(thread.at(head).log(limit=1)), None)
     return (newest.turn, newest.is_apart) if newest else (0, False)
-
-
-class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a path held; `value` is left out for bytes and for documents over 64 KiB."""
-
-    form: str
-    media_type: str
-    size: int
-    digest: str
-    value: Any = UNSET
 
 
 class ComparedState(msgspec.Struct, frozen=True, kw_only=True):
