@@ -45,14 +45,14 @@ def test_a_dropped_timeline_goes_with_what_was_removed(store: Store, thread: Thr
     control = store.gc_plan(REMOVED).spaces
     idea = thread.on("idea")
     head = thread.drop("idea")
-    dropped = thread.gone(idea.head)
+    dropped = thread.removal_state(idea)
     plan = store.gc_plan(REMOVED)
     with raises(Sealed, "sealed"):
         idea.put("/e.json", 1)
 
     store.gc(plan)
 
-    assert (control, dropped, thread.gone(idea.head)) == ((), "dropped", "forgotten")
+    assert (control, dropped, thread.removal_state(idea)) == ((), "dropped", "forgotten")
     assert [each.timelines for each in plan.spaces] == [("idea",)]
     assert thread.on("other").get("/b.json") == "on idea"
     with pytest.raises(Forgotten):
@@ -107,7 +107,7 @@ def test_until_then_a_dropped_timeline_can_be_taken_back(store: Store, thread: T
     store.gc(store.gc_plan(REMOVED))
 
     assert thread.get("/d.json") == "on idea alone"
-    assert thread.gone(thread.on("idea").head) == "dropped"
+    assert thread.removal_state("idea") == "dropped"
 
 
 def test_a_timeline_that_was_sealed_is_dropped_and_one_that_was_only_sealed_stays(

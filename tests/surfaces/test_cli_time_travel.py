@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -12,9 +13,9 @@ import pytest
 
 import perdure
 from perdure import Agent
-from perdure.errors import RunFailed
+from perdure.errors import NotDone, RunFailed
 from perdure.shapes.threads import ComparedValue, ConflictShape
-from perdure.testing import Script, fail, say, use
+from perdure.testing import Script, fail, say, step, use
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -882,3 +883,30 @@ def test_an_undo_says_what_stays_done_outside(empty: Shell) -> None:
     assert "stays done" not in undone.out
     assert "What was done outside stays done: pay." in paid.out
     assert "still_done" not in again
+
+
+def test_an_undo_leaves_out_what_was_not_done_and_tells_what_is_not_known(empty: Shell) -> None:
+    """A call with proof that it did nothing stays unnamed; one that broke off may have been done."""
+
+    def send(to: str) -> str:
+        """Send something, if the way there is open."""
+        if to == "closed":
+            raise NotDone("the office is closed")
+        if to == "lost":
+            raise ConnectionError("the line broke off")
+        return "sent"
+
+    tools = [perdure.tool(effect="external_write", name=name)(send) for name in ("good", "refused", "broken")]
+    calls = step(use("good", to="bank"), use("refused", to="closed"), use("broken", to="lost"))
+    with perdure.open(empty.store) as store:
+        thread = store.thread("t", agent=Agent("a", backend=Script(calls, say("Bye.")), tools=tools))
+        with suppress(RunFailed):
+            thread.run("Send it.")
+        states = {each.tool: each.state for each in thread.calls()}
+
+    undone = empty.ok("threads", "undo", "t").out
+
+    assert states == {"good": "succeeded", "refused": "failed", "broken": "unknown"}
+    assert "What was done outside stays done: good." in undone
+    assert "What may have been done outside, too: broken." in undone
+    assert "refused" not in undone

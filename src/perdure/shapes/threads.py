@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from perdure.errors import Forgotten, NotFound, PerdureError
 from perdure.model import message as messages
+from perdure.model.call import UNCLEAR
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # a list of threads does not load what compares, merges, swit
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
+    from perdure.model.call import CallRecord
     from perdure.model.commit import MoveRecord
     from perdure.model.context import Context
     from perdure.model.digest import Digest
@@ -159,7 +161,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     turns: int
     sealed: bool
-    gone: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
+    removal: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
 
     @classmethod
     def every(cls, thread: Thread, seen: View) -> list[TimelineShape]:
@@ -171,7 +173,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
                 commit=hold.head.commit,
                 turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
                 sealed=hold.sealed,
-                gone=thread.gone(hold.head),
+                removal=thread.removal_state(hold.head.timeline),
             )
             for hold in thread.timelines()
         ]
@@ -247,33 +249,40 @@ class UndoShape(HeadMove, frozen=True, kw_only=True):
     """The head of a timeline after an undo."""
 
     old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
-    still_done: list[
-        str
-    ]  # the tools of the external writes that were made in what was undone: no undo takes these back
+    still_done: list[str]  # the tools of the external writes in what was undone: no undo takes these back
+    may_be_done: list[str]  # the same of those of which it is not known whether they were made
 
     @classmethod
     def of_undo(cls, thread: Thread, head: Head, *, is_by_turns: bool) -> Self:
         """Return the answer of an undo that ended at `head`; `is_by_turns`: the caller gave turns, not a moment."""
         turn, apart = _last_turn(thread, head)
         old_main = _before_promotion(thread, head) if is_by_turns else None
+        writes = _external_writes(thread, head)
         return cls(
             thread=thread.id,
             head=HeadShape.of(head),
             turn=turn,
             apart=apart,
             old_main=old_main,
-            still_done=_done_outside(thread, head),
+            still_done=[each.tool for each in writes if each.state == "succeeded" or each.outcome == "done"],
+            may_be_done=[each.tool for each in writes if _may_be_done(each)],
         )
 
 
-def _done_outside(thread: Thread, head: Head) -> list[str]:
-    """Return the tools of external writes that began on the way that the last move to `head` went back."""
+def _external_writes(thread: Thread, head: Head) -> list[CallRecord]:
+    """Return the external writes that were started on the way that the last move to `head` went back."""
     with suppress(PerdureError):  # the undo is made, whatever cannot be read of what was undone
         (move,) = thread.moves(before=head.version + 1, limit=1)
         undone = thread.diff(move.from_, head.commit).calls_a[-_CALLS_SHOWN:]
-        records = [thread.trace(each.event.call).record for each in undone]
-        return [each.tool for each in records if each.attempt and each.reach.is_external]
+        records = [thread.trace(each.event.call, history=False).record for each in undone]
+        return [each for each in records if each.attempt and each.reach.is_external]
     return []
+
+
+def _may_be_done(record: CallRecord) -> bool:
+    """True if nobody knows whether a call was made; one that failed was not, unless it may be repeated."""
+    is_unproven = record.state == "failed" and record.reach.repeatable
+    return is_unproven or record.state == "started" or record.state in UNCLEAR
 
 
 def _before_promotion(thread: Thread, head: Head) -> str | None:
