@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from perdure.errors import Conflict, Forgotten
 from perdure.history import artifacts, reader, retention, timelines
 from perdure.history.retention import RetentionPlan, RetentionPolicy, SpaceRemoval
 from perdure.history.retention.digest_set import Digests
+from perdure.history.retention.planner import space_of
 from perdure.history.space import ALIVE
 from perdure.history.tree import EMPTY
 from perdure.history.verify import verify
@@ -25,8 +27,10 @@ from perdure.history.writer import Proposal, commit
 from perdure.model.artifact import CHUNK_BYTES
 from perdure.model.commit import Reads
 from perdure.model.digest import Digest, Kind, Object, digest_of
+from perdure.testing.engines.builders import SPACE, value, write
 from tests.coded import raises
 from tests.history.hand import Hand, damage, value_at
+from tests.store.engine_calls import CountingEngine
 
 DAY = 24 * 60 * 60 * 1_000_000
 LARGE = Random(3).randbytes(6 * CHUNK_BYTES)
@@ -426,6 +430,19 @@ def test_forgetting_that_stops_halfway_is_finished_by_the_next(
         left.append(sum(isinstance(each, Object) and b"undone" in each.body for each in objects))
         assert verify(hand.engine).ok
     assert left[0] == left[1]
+
+
+def test_one_forgotten_object_among_many_costs_few_reads() -> None:
+    """A batch that has it is read again in halves, and the others come in the order that was asked for."""
+    engine, many = MemoryEngine(), [value(f"number {number}") for number in range(128)]
+    engine.apply(write("op", *many))
+    engine.forget(SPACE, [many[77].digest], why="a test", standing=engine.standing(SPACE))
+    counting = CountingEngine(engine)
+
+    found = space_of(cast("Engine", counting), SPACE).objects_there([each.digest for each in many])
+
+    assert list(found) == [None if each is many[77] else each for each in many]
+    assert counting.calls.count("objects") <= 1 + 2 * 7
 
 
 class Restless(MemoryEngine):

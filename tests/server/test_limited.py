@@ -402,6 +402,26 @@ def test_a_key_for_the_next_agent_has_the_whole_conversation_of_its_own_line() -
     assert ask("POST", "/undo", {"turns": 1}).status == 200
 
 
+def test_a_dry_run_with_a_conflict_shows_its_values_to_a_limited_key() -> None:
+    """A merge and a pick of a line that the key sees; both answers have all three values."""
+    handed = handed_off()
+    thread = handed.store.thread("t")
+    thread.put("/n.json", 0)
+    fork = thread.fork("mine")
+    thread.put("/n.json", 1)
+    picked = fork.put("/n.json", 2).commit
+    bodies = {"merge": {"name": "mine"}, "cherry-pick": {"commit": picked}}
+
+    answers = [
+        answer(handed, LIMITED, Request("", "POST", f"/v1/threads/t/{act}?dry_run=true", body, {}))
+        for act, body in bodies.items()
+    ]
+
+    assert [each.status for each in answers] == [200, 200]
+    found = [json.JSONDecoder().raw_decode(each.text)[0]["conflicts"][0] for each in answers]
+    assert [[each[side]["value"] for side in ("base", "ours", "theirs")] for each in found] == [[0, 1, 2]] * 2
+
+
 def test_an_event_of_an_undone_hand_off_is_not_told() -> None:
     """A follower is told of commits that were undone before it came; those of another agent are left out."""
     handed = handed_off()

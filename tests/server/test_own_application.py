@@ -110,5 +110,5 @@ def test_without_its_extra_the_server_says_what_to_install() -> None:
 
     last = ended.stderr.strip().splitlines()[-1]
     assert last == (
-        "ModuleNotFoundError: perdure.server needs httptools, which is not installed: pip install 'perdure[server]'"
+        "ModuleNotFoundError: the server needs httptools, which is not installed: pip install 'perdure[server]'"
     )

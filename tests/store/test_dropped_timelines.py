@@ -45,14 +45,14 @@ def test_a_dropped_timeline_goes_with_what_was_removed(store: Store, thread: Thr
     control = store.gc_plan(REMOVED).spaces
     idea = thread.on("idea")
     head = thread.drop("idea")
-    dropped = thread.gone(idea.head)
+    dropped = thread.removal_state(idea)
     plan = store.gc_plan(REMOVED)
     with raises(Sealed, "sealed"):
         idea.put("/e.json", 1)
 
     store.gc(plan)
 
-    assert (control, dropped, thread.gone(idea.head)) == ((), "dropped", "forgotten")
+    assert (control, dropped, thread.removal_state(idea)) == ((), "dropped", "forgotten")
     assert [each.timelines for each in plan.spaces] == [("idea",)]
     assert thread.on("other").get("/b.json") == "on idea"
     with pytest.raises(Forgotten):
@@ -63,6 +63,42 @@ def test_a_dropped_timeline_goes_with_what_was_removed(store: Store, thread: Thr
     assert store.verify().ok
 
 
+def test_a_plan_names_only_the_timelines_of_which_something_goes(store: Store, thread: Thread) -> None:
+    """A dropped fork at a commit of main loses nothing; one that ends where a dropped one does goes with it."""
+    thread.fork("beside")
+    thread.on("idea").fork("same")
+    for line in ("beside", "idea", "same"):
+        thread.drop(line)
+
+    (planned,) = store.gc_plan(REMOVED).spaces
+
+    assert planned.timelines == ("idea", "same")
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (REMOVED, "on a timeline that was dropped"),
+        (
+            RetentionPolicy(removed_threads=True, undone_after_days=0, superseded_after_days=1),
+            "undone for 0 days or replaced by later states for 1 day or on a timeline that was dropped",
+        ),
+    ],
+)
+def test_what_is_forgotten_says_by_which_rules(
+    store: Store, thread: Thread, policy: RetentionPolicy, rule: str
+) -> None:
+    """Each rule of the policy is named, and no other."""
+    thread.drop("idea")
+    store.gc(store.gc_plan(policy))
+
+    with pytest.raises(Forgotten) as forgotten:
+        thread.on("idea").get("/d.json")
+
+    assert f"nothing live needs it, and it was {rule}" in str(forgotten.value)
+    assert forgotten.value.why.endswith(f"it was {rule}")
+
+
 def test_until_then_a_dropped_timeline_can_be_taken_back(store: Store, thread: Thread) -> None:
     """Promoted, main has what was there, and the policy takes nothing of it."""
     thread.drop("idea")
@@ -71,7 +107,7 @@ def test_until_then_a_dropped_timeline_can_be_taken_back(store: Store, thread: T
     store.gc(store.gc_plan(REMOVED))
 
     assert thread.get("/d.json") == "on idea alone"
-    assert thread.gone(thread.on("idea").head) == "dropped"
+    assert thread.removal_state("idea") == "dropped"
 
 
 def test_a_timeline_that_was_sealed_is_dropped_and_one_that_was_only_sealed_stays(

@@ -14,6 +14,8 @@ import pytest
 
 import perdure
 from perdure.errors import Unavailable
+from perdure.store.copy import remove_if_disk_full
+from tests.coded import raises
 from tests.store.test_damaged_pages import damaged, pages_of
 
 
@@ -64,7 +66,7 @@ def test_a_full_disk_is_that_of_the_new_file(
     with pytest.raises(Unavailable) as full:
         make(large, small_disk / "n.db")
 
-    assert full.value.code in ("disk_full", "commit_failed")
+    assert full.value.code == "disk_full"
     assert str(full.value.facts["path"]).startswith(str(small_disk / "n.db"))
     assert list(small_disk.iterdir()) == []
 
@@ -100,3 +102,22 @@ def test_damage_is_not_reported_as_a_full_disk(small_disk: Path, tmp_path: Path)
     )
 
     assert found.stdout.startswith("file_damaged What is left of it was not read: temporary files")
+
+
+@pytest.mark.parametrize(
+    ("was_there", "code", "left"),
+    [(False, "disk_full", []), (True, "disk_full", ["n.db"]), (False, "commit_failed", ["n.db"])],
+)
+def test_only_a_new_file_on_a_full_disk_is_removed(
+    tmp_path: Path, was_there: bool, code: str, left: list[str]
+) -> None:
+    """Another process's store stays, and so does what a copy that failed for another reason goes on with."""
+    file = tmp_path / "n.db"
+    if was_there:
+        perdure.open(file).close()
+
+    with raises(Unavailable, code), remove_if_disk_full(file):
+        perdure.open(file).close()
+        raise Unavailable("it failed", code=code)
+
+    assert [each.name for each in tmp_path.iterdir() if each.name == "n.db"] == left

@@ -226,7 +226,7 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     assert "Decided edit by ann: too much" in shown
     assert '+   "amount": 500' in shown
     found = house.ok("calls", "show", "house", call, "--json").json
-    assert (found["edited_by"], found["proposed"]["amount"]) == ("ann", 5000)
+    assert (found["is_edited"], found["edited_by"], found["proposed"]["amount"]) == (True, "ann", 5000)
     assert found["call"]["arguments"]["amount"] == 500
     told = house.ok("calls", "show", "house", call).out
     assert "edited by ann" in told
@@ -235,7 +235,28 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(house: Shell) -> None:
     (untouched,) = [
         each["id"] for each in house.ok("calls", "ls", "house", "--json").json["calls"] if each["id"] != call
     ][:1]
-    assert house.ok("calls", "show", "house", untouched, "--json").json["edited_by"] is None
+    other = house.ok("calls", "show", "house", untouched, "--json").json
+    assert (other["is_edited"], other["edited_by"]) == (False, None)
+
+
+def test_an_edit_by_nobody_named_invents_no_person(empty: Shell) -> None:
+    """A program may decide without a name what is below financial."""
+
+    @perdure.tool(effect="external_write", ask=True)
+    def send(to: int) -> str:
+        """Send something."""
+        return f"sent {to}"
+
+    with perdure.open(empty.store) as store:
+        thread = store.thread("t", agent=perdure.Agent("a", backend=Script(use("send", to=1)), tools=[send]))
+        (approval,) = thread.run("Send it.").approvals
+        thread.decide(approval.call, "edit", value={"to": 2})
+
+    found = empty.ok("calls", "show", "t", approval.call, "--json").json
+    told = empty.ok("calls", "show", "t", approval.call).out
+
+    assert (found["is_edited"], found["edited_by"], found["proposed"]) == (True, None, {"to": 1})
+    assert re.search(r"^arguments, edited$", told, re.MULTILINE)
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(house: Shell) -> None:

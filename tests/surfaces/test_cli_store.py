@@ -410,7 +410,7 @@ def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell
 def _marks(shell: Shell) -> dict[str, str | None]:
     """What became of each timeline."""
     return {
-        each["timeline"]: each["gone"]
+        each["timeline"]: each["removal"]
         for each in shell.ok("threads", "show", "shopping", "--json").json["timelines"]
     }
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import perdure
 from perdure import Agent
-from perdure.errors import RunFailed
-from perdure.testing import Script, fail, say, use
+from perdure.errors import NotDone, RunFailed
+from perdure.shapes.threads import ComparedValue, ConflictShape
+from perdure.testing import Script, fail, say, step, use
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -467,15 +470,59 @@ def test_a_dry_run_shows_the_values_of_a_conflict(empty: Shell, monkeypatch: pyt
 
     shown, planned = empty(*words).out, empty(*words, "--json").json["conflicts"]
 
-    values = {each["path"]: (each["base"], each["ours"], each["theirs"]) for each in planned}
-    assert values == {
-        "/p.json": ({"jam": 1, "long": "x" * 200}, {"jam": 2}, {"tee": 3}),
-        "/b.bin": (None, "(2 bytes)", "(3 bytes)"),
-    }
+    sides = {each["path"]: [each["base"], each["ours"], each["theirs"]] for each in planned}
+    assert [each["value"] for each in sides["/p.json"]] == [
+        {"jam": 1, "long": "x" * 200},
+        {"jam": 2},
+        {"tee": 3},
+    ]
+    assert [each and (each["size"], "value" in each) for each in sides["/b.bin"]] == [
+        None,
+        (2, False),
+        (3, False),
+    ]
     assert re.search(r'^ +ours +\{"jam":2\}$', shown, re.MULTILINE)
     assert re.search(r'^ +theirs +\{"tee":3\}$', shown, re.MULTILINE)
+    assert re.search(r"^ +theirs +\(application/octet-stream, 3 B\)$", shown, re.MULTILINE)
     assert "merge=" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_dry_run_shows_a_long_list_in_conflict(empty: Shell) -> None:
+    """A list is stored in pieces, and shown as the document that it is."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("a", agent="x")
+        thread.put("/l.json", [])
+        fork = thread.fork("f")
+        thread.put("/l.json", list(range(2_000)))
+        fork.put("/l.json", list(range(2_001)))
+
+    (conflict,) = empty("threads", "merge", "a", "f", "--dry-run", "--json").json["conflicts"]
+
+    assert [conflict[side]["value"] for side in ("base", "ours", "theirs")] == [
+        [],
+        list(range(2_000)),
+        list(range(2_001)),
+    ]
+
+
+def test_a_dry_run_has_words_for_a_value_that_is_not_stored_there() -> None:
+    """As when an earlier pick of the same dry run would make it; the other two are shown."""
+    thread = perdure.open("memory:").thread("a", agent="x")
+    thread.put("/n.json", 0)
+    fork = thread.fork("f")
+    thread.put("/n.json", 1)
+    fork.put("/n.json", 2)
+    taken = thread.merge("f", dry_run=True)
+    made = taken.conflicts[0]._replace(ours="ab" * 32)
+
+    (conflict,) = ConflictShape.every(thread, msgspec.structs.replace(taken, conflicts=(made,)))
+
+    assert conflict.ours == "(not shown)"
+    assert [isinstance(each, ComparedValue) and each.value for each in (conflict.base, conflict.theirs)] == [
+        0,
+        2,
+    ]
 
 
 def test_undo_goes_back_to_a_moment(shell: Shell) -> None:
@@ -836,3 +883,30 @@ def test_an_undo_says_what_stays_done_outside(empty: Shell) -> None:
     assert "stays done" not in undone.out
     assert "What was done outside stays done: pay." in paid.out
     assert "still_done" not in again
+
+
+def test_an_undo_leaves_out_what_was_not_done_and_tells_what_is_not_known(empty: Shell) -> None:
+    """A call with proof that it did nothing stays unnamed; one that broke off may have been done."""
+
+    def send(to: str) -> str:
+        """Send something, if the way there is open."""
+        if to == "closed":
+            raise NotDone("the office is closed")
+        if to == "lost":
+            raise ConnectionError("the line broke off")
+        return "sent"
+
+    tools = [perdure.tool(effect="external_write", name=name)(send) for name in ("good", "refused", "broken")]
+    calls = step(use("good", to="bank"), use("refused", to="closed"), use("broken", to="lost"))
+    with perdure.open(empty.store) as store:
+        thread = store.thread("t", agent=Agent("a", backend=Script(calls, say("Bye.")), tools=tools))
+        with suppress(RunFailed):
+            thread.run("Send it.")
+        states = {each.tool: each.state for each in thread.calls()}
+
+    undone = empty.ok("threads", "undo", "t").out
+
+    assert states == {"good": "succeeded", "refused": "failed", "broken": "unknown"}
+    assert "What was done outside stays done: good." in undone
+    assert "What may have been done outside, too: broken." in undone
+    assert "refused" not in undone

@@ -99,7 +99,7 @@ export interface Report {
   items: Grade[]; losses: Loss[]; notes: string[]; checkpoint: string | null; commit: string | null; told: string;
 }
 export interface Switched { dry_run: boolean; switched: boolean; report: Report }
-export interface HeadMove { thread: string; head: Head; turn: number; old_main?: string | null; still_done?: string[] }
+export interface HeadMove { thread: string; head: Head; turn: number; old_main?: string | null; still_done?: string[]; may_be_done?: string[] }
 export interface RunResult { thread: string; run: string | Run; status?: string; text?: string; why?: string | null; approvals?: Ticket[] }
 
 export interface Agent { name: string; threads: number; backend: string | null; tools: string[]; applied_at: string | null; version: string | null; served?: boolean }

@@ -239,7 +239,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     promote = AsyncMethod(thread.Thread.promote)
     seal = AsyncMethod(thread.Thread.seal)
     drop = AsyncMethod(thread.Thread.drop)
-    gone = AsyncMethod(thread.Thread.gone)
+    removal_state = AsyncMethod(thread.Thread.removal_state)
     merge = AsyncMethod(thread.Thread.merge)
     cherry_pick = AsyncMethod(thread.Thread.cherry_pick)
     add = AsyncMethod(thread.Thread.add)

@@ -346,6 +346,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     paths: int  # how many changed
     changes: tuple[TakenPath, ...] = ()  # of a dry run, in the order of the paths
     conflicts: tuple[PathConflict, ...] = ()  # of a dry run: those for which no side is preferred
+    theirs: Digest | None = None  # of a dry run: the commit that would be taken in
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,7 +395,7 @@ def would_merge(space: Space, onto: Head, other: Digest, terms: Terms) -> Taken:
         return Taken(head=onto, commit=None, base=other, paths=0)
     draft = Draft(space, onto.commit)
     resolved, _ = _resolved(space, bases, draft, other, terms)
-    return _planned(space, onto, bases[0].digest if bases else None, resolved, draft)
+    return _planned(space, onto, bases[0].digest if bases else None, other, resolved, draft)
 
 
 def _bases(space: Space, onto: Head, other: Digest) -> list[Point] | None:
@@ -451,7 +452,7 @@ def would_pick(
         bases = [] if base is None else [ancestry.point(space, base)]
         resolved, _ = _resolved(space, bases, draft, commit, terms)
         resolved = _as_pick(space, resolved, onto, commit, terms)
-        yield _planned(space, onto, base, resolved, draft)
+        yield _planned(space, onto, base, commit, resolved, draft)
         if not resolved.conflicts:
             draft.take(resolved)
 
@@ -473,7 +474,9 @@ def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, ter
     return msgspec.structs.replace(resolved, conflicts=conflicts)
 
 
-def _planned(space: Space, onto: Head, base: Digest | None, resolved: Resolution, draft: Draft) -> Taken:
+def _planned(
+    space: Space, onto: Head, base: Digest | None, theirs: Digest, resolved: Resolution, draft: Draft
+) -> Taken:
     gc_generation.check_kept(space, draft.stored(resolved))
     before = draft.get_many(put.path for put in resolved.puts)
     changes = [TakenPath(put.path, "changed" if put.path in before else "added") for put in resolved.puts]
@@ -486,6 +489,7 @@ def _planned(space: Space, onto: Head, base: Digest | None, resolved: Resolution
         paths=resolved.paths,
         changes=tuple(changes),
         conflicts=resolved.conflicts,
+        theirs=theirs,
     )
 
 

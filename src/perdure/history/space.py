@@ -256,6 +256,19 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
             missing = self.engine.missing(self.name, digests)
             raise self.absence(missing[0] if missing else digests[0]) from error
 
+    def objects_there(self, digests: Sequence[Digest]) -> Sequence[Object | None]:
+        """Return the objects of these digests, in order, None for one that is forgotten; raises `Corrupt` as `objects` does.
+
+        Few are forgotten of many, so a batch that has any is read again in halves.
+        """
+        try:
+            return self.objects(digests)
+        except Forgotten:
+            if len(digests) == 1:
+                return (None,)
+            middle = len(digests) // 2
+            return (*self.objects_there(digests[:middle]), *self.objects_there(digests[middle:]))
+
     def step(self, commit: Digest) -> Step:
         """Return the commit of that digest; raises `Corrupt` if it is missing, or another thread's."""
         found = self.steps.get(commit)

@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
 from perdure.engines.search_contract import SearchIndex, SearchRow
-from perdure.errors import Corrupt, Forgotten, NotFound, Unavailable
+from perdure.errors import Corrupt, NotFound, Unavailable
 from perdure.history.space import Space
 from perdure.history.tree import EMPTY, PathChange, diff
 from perdure.memory.embedding import Embedder
@@ -296,12 +296,8 @@ def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[SearchR
 
 def read_versions(space: Space, digests: Sequence[Digest]) -> list[Version]:
     """Return the versions of items that these values of a map hold; one that was erased has no item."""
-    try:
-        return [decode_version(body) for body in space.nodes(digests)]
-    except Forgotten:
-        if len(digests) == 1:
-            return [Version()]
-        return [version for digest in digests for version in read_versions(space, (digest,))]
+    found = space.objects_there(digests)
+    return [Version() if each is None else decode_version(each.body) for each in found]
 
 
 def _text(version: Version) -> str:

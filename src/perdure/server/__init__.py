@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
     if error.name not in ("starlette", "uvicorn", "httptools"):
         raise
     raise ModuleNotFoundError(
-        f"perdure.server needs {error.name}, which is not installed: pip install 'perdure[server]'",
+        f"the server needs {error.name}, which is not installed: pip install 'perdure[server]'",
         name=error.name,
     ) from error
 

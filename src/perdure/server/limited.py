@@ -364,10 +364,9 @@ class LimitedThread(_LimitedReads, Thread):
         """Drop a timeline that is seen."""
         return super().drop(self.on(_name(timeline)), op_id=op_id)
 
-    def gone(self, head: Head) -> Literal["dropped", "forgotten"] | None:
+    def removal_state(self, timeline: str | OnTimeline) -> Literal["dropped", "forgotten"] | None:
         """Return what became of a timeline that is seen."""
-        self.on(head.timeline)
-        return super().gone(head)
+        return super().removal_state(self.on(_name(timeline)))
 
     def merge(
         self,

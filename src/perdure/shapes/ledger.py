@@ -388,7 +388,8 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     thread: str
     call: CallRecordShape
-    edited_by: str | None  # the person who replaced the arguments; null: nobody has
+    is_edited: bool  # whether a person replaced the arguments
+    edited_by: str | None  # who; null: nobody has, or nobody said who
     proposed: Any  # the arguments that the model gave, if a person replaced them; else null
     shown: str | None  # what the model is shown of the result
     passed: list[PassedShape]  # oldest first
@@ -401,7 +402,8 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             thread=thread.id,
             call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
-            edited_by=(decision.by or "somebody") if decision is not None and is_edited else None,
+            is_edited=is_edited,
+            edited_by=decision.by if decision is not None and is_edited else None,
             proposed=in_json(traced.asked) if is_edited else None,
             shown=_words_of_result(traced),
             passed=[PassedShape.of(each) for each in traced.passed],

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import UNSET
 
-from perdure.errors import Forgotten, PerdureError
+from perdure.errors import Forgotten, NotFound, PerdureError
 from perdure.model import message as messages
+from perdure.model.call import UNCLEAR
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
-from perdure.shapes.text import in_json, stamp
+from perdure.shapes.text import stamp
 
 if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
     from perdure.context.plan import Plan
-    from perdure.errors import PathConflict
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
+    from perdure.model.call import CallRecord
     from perdure.model.commit import MoveRecord
     from perdure.model.context import Context
     from perdure.model.digest import Digest
@@ -160,7 +161,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     turns: int
     sealed: bool
-    gone: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
+    removal: str | None  # dropped; forgotten: `gc` has taken what no other timeline needs
 
     @classmethod
     def every(cls, thread: Thread, seen: View) -> list[TimelineShape]:
@@ -172,7 +173,7 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
                 commit=hold.head.commit,
                 turns=next((entry.turn for entry in seen.at(hold.head).log(limit=1)), 0),
                 sealed=hold.sealed,
-                gone=thread.gone(hold.head),
+                removal=thread.removal_state(hold.head.timeline),
             )
             for hold in thread.timelines()
         ]
@@ -248,33 +249,40 @@ class UndoShape(HeadMove, frozen=True, kw_only=True):
     """The head of a timeline after an undo."""
 
     old_main: str | None  # after a promotion that the undo left as it is: the moment of main before it
-    still_done: list[
-        str
-    ]  # the tools of the external writes that were made in what was undone: no undo takes these back
+    still_done: list[str]  # the tools of the external writes in what was undone: no undo takes these back
+    may_be_done: list[str]  # the same of those of which it is not known whether they were made
 
     @classmethod
     def of_undo(cls, thread: Thread, head: Head, *, is_by_turns: bool) -> Self:
         """Return the answer of an undo that ended at `head`; `is_by_turns`: the caller gave turns, not a moment."""
         turn, apart = _last_turn(thread, head)
         old_main = _before_promotion(thread, head) if is_by_turns else None
+        writes = _external_writes(thread, head)
         return cls(
             thread=thread.id,
             head=HeadShape.of(head),
             turn=turn,
             apart=apart,
             old_main=old_main,
-            still_done=_done_outside(thread, head),
+            still_done=[each.tool for each in writes if each.state == "succeeded" or each.outcome == "done"],
+            may_be_done=[each.tool for each in writes if _may_be_done(each)],
         )
 
 
-def _done_outside(thread: Thread, head: Head) -> list[str]:
-    """Return the tools of external writes that began on the way that the last move to `head` went back."""
+def _external_writes(thread: Thread, head: Head) -> list[CallRecord]:
+    """Return the external writes that were started on the way that the last move to `head` went back."""
     with suppress(PerdureError):  # the undo is made, whatever cannot be read of what was undone
         (move,) = thread.moves(before=head.version + 1, limit=1)
         undone = thread.diff(move.from_, head.commit).calls_a[-_CALLS_SHOWN:]
-        records = [thread.trace(each.event.call).record for each in undone]
-        return [each.tool for each in records if each.attempt and each.reach.is_external]
+        records = [thread.trace(each.event.call, history=False).record for each in undone]
+        return [each for each in records if each.attempt and each.reach.is_external]
     return []
+
+
+def _may_be_done(record: CallRecord) -> bool:
+    """True if nobody knows whether a call was made; one that failed was not, unless it may be repeated."""
+    is_unproven = record.state == "failed" and record.reach.repeatable
+    return is_unproven or record.state == "started" or record.state in UNCLEAR
 
 
 def _before_promotion(thread: Thread, head: Head) -> str | None:
@@ -320,32 +328,54 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
         )
 
 
+class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a path held; `value` is left out for bytes and for documents over 64 KiB."""
+
+    form: str
+    media_type: str
+    size: int
+    digest: str
+    value: Any = UNSET
+
+
 class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path that both timelines changed, how, and its values: JSON, words about bytes, or null where there is none."""
+    """One path that both timelines changed, how, and its values; null: the path had none there.
+
+    Words stand for a value that cannot be read: it is forgotten, not seen, or made by an earlier pick of this dry run.
+    """
 
     path: str
     why: str
-    base: Any  # at the last commit that both have
-    ours: Any
-    theirs: Any
+    base: ComparedValue | str | None  # at the last commit that both have
+    ours: ComparedValue | str | None
+    theirs: ComparedValue | str | None
 
     @classmethod
-    def of(cls, thread: Thread, conflict: PathConflict) -> Self:
-        """Return the conflict with the values as they are stored."""
-        digests = (conflict.base, conflict.ours, conflict.theirs)
-        base, ours, theirs = (None if digest is None else _stored_value(thread, digest) for digest in digests)
-        return cls(path=conflict.path, why=conflict.why, base=base, ours=ours, theirs=theirs)
+    def every(cls, thread: Thread, taken: Taken) -> list[Self]:
+        """Return the conflicts of a dry run, with the values as they are at the moments that it compared."""
+        return [
+            cls(
+                path=each.path,
+                why=each.why,
+                base=_value_there(thread, taken.base, each.path, each.base),
+                ours=_value_there(thread, taken.head.commit, each.path, each.ours),
+                theirs=_value_there(thread, taken.theirs, each.path, each.theirs),
+            )
+            for each in taken.conflicts
+        ]
 
 
-def _stored_value(thread: Thread, digest: str) -> Any:
-    try:
-        body = thread.stored(digest).body
-    except Forgotten:
-        return "(forgotten)"
-    try:
-        return in_json(body.decode())
-    except UnicodeDecodeError:
-        return f"({len(body)} bytes)"
+def _value_there(
+    thread: Thread, at: Digest | None, path: str, digest: str | None
+) -> ComparedValue | str | None:
+    """Return the value of that digest, which a path had at a moment; None: it had none."""
+    if digest is None:
+        return None
+    with suppress(Forgotten, NotFound):
+        entry = thread.at(at).entry(path)
+        if entry.value == digest:
+            return _value(thread, at, entry)
+    return "(not shown)"
 
 
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -373,7 +403,7 @@ class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
+            conflicts=ConflictShape.every(thread, taken),
         )
 
 
@@ -400,7 +430,7 @@ class PickShape(msgspec.Struct, frozen=True, kw_only=True):
             paths=taken.paths,
             dry_run=dry_run,
             changed=_would_change(taken),
-            conflicts=[ConflictShape.of(thread, each) for each in taken.conflicts],
+            conflicts=ConflictShape.every(thread, taken),
         )
 
 
@@ -412,16 +442,6 @@ def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:
     """Return the number of the last message up to a head, and whether the line ends apart from it."""
     newest = next(iter(thread.at(head).log(limit=1)), None)
     return (newest.turn, newest.is_apart) if newest else (0, False)
-
-
-class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a path held; `value` is left out for bytes and for documents over 64 KiB."""
-
-    form: str
-    media_type: str
-    size: int
-    digest: str
-    value: Any = UNSET
 
 
 class ComparedState(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,10 @@ for writing; single threads do not close their target, and are not in its direct
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -78,7 +79,7 @@ __all__ = [
     "label_or_name",
     "onto_itself",
     "origin_of",
-    "removed_if_full",
+    "remove_if_disk_full",
 ]
 
 CopyProgress: TypeAlias = Callable[[str, int, int], None]
@@ -86,7 +87,6 @@ CopyProgress: TypeAlias = Callable[[str, int, int], None]
 
 _LEASE_SECONDS = 60
 _PARTS = 1_000  # of a space, for progress
-_FULL = "disk_full", "commit_failed"
 _WHY = {
     "copy": "the store was copied while the call was under way",
     "restore": "the store was restored from a backup that was made while the call was under way",
@@ -134,7 +134,7 @@ def copy_to(
     selection = None
     if file is not None and not file.exists():
         selection = select(source, address, threads, sound=sound, progress=verifying)
-    with removed_if_full(None if file is None or file.exists() else file), _opened(target) as into:
+    with remove_if_disk_full(file), _opened(target) as into:
         return copy(
             source,
             into,
@@ -150,12 +150,20 @@ def copy_to(
 
 
 @contextmanager
-def removed_if_full(file: Path | None) -> Generator[None]:
-    """Remove the new store `file` again if the disk is too small for it; None: the store was there before."""
+def remove_if_disk_full(file: Path | None) -> Generator[None]:
+    """Make `file`, an empty store, and remove it again if the disk is too small for it; None: the store is on a server.
+
+    A file that was there before stays: it may be another process's, or hold what an earlier call has copied.
+    """
+    is_new = False
+    if file is not None:
+        with suppress(OSError):  # it is there, or its opening says why it cannot be made
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            is_new = True
     try:
         yield
     except Unavailable as error:
-        if error.code in _FULL and file is not None:
+        if error.code == "disk_full" and file is not None and is_new:
             for suffix in ("", "-wal", "-shm", "-lock", "-closed"):
                 Path(f"{file}{suffix}").unlink(missing_ok=True)
             shutil.rmtree(f"{file}-held", ignore_errors=True)

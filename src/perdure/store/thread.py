@@ -215,8 +215,9 @@ class Thread(Switching):
         """Return all timelines sorted by name, `main` first, each with its head and whether it is sealed."""
         return list(timelines.timelines(self._space))
 
-    def gone(self, head: Head) -> Literal["dropped", "forgotten"] | None:
-        """Return whether a timeline was dropped, or `gc` has taken what only it needs; None: neither."""
+    def removal_state(self, timeline: str | OnTimeline) -> Literal["dropped", "forgotten"] | None:
+        """Return whether a timeline was dropped, or `gc` has taken content that only it uses; None: neither."""
+        head = reader.hold_of(self._space, _named(timeline)).head
         if timelines.is_forgotten(self._space, head):
             return "forgotten"
         return "dropped" if reader.is_dropped(self._space, head.timeline) else None

@@ -94,9 +94,17 @@ def test_a_mistyped_option_is_named() -> None:
     with raises(Invalid, "url_invalid") as hidden:
         perdure.open(f"postgresql://ann:s?{SECRET}@db.example/agents")
 
+    with raises(Invalid, "url_invalid") as odd:
+        perdure.open("postgresql://ann@db.example/agents?zzzzzzzz=x")
+    with raises(Invalid, "url_invalid") as cut:
+        perdure.open("postgresql://ann:top?secretword=1/h")
+
     assert "there is no option 'tenat'" in refused.value.message
     assert refused.value.advice == "Did you mean 'tenant'?"
     check_hidden(hidden.value)
+    assert "there is no option 'zzzzzzzz'" in odd.value.message
+    assert odd.value.advice.startswith("Write postgresql://")
+    assert "secretword" not in str(cut.value) + str(cut.value.facts)
 
 
 @pytest.mark.parametrize(

@@ -123,14 +123,14 @@ _Removed: TypeAlias = Annotated[
     Parameter(
         negative=(),
         show_default=False,
-        help="Delete threads that were removed, and what only timelines need that were dropped",
+        help="Delete threads that were removed, and content that only dropped timelines use",
     ),
 ]
 _Timelines: TypeAlias = Annotated[
     str | None,
     Parameter(
         metavar="TIME",
-        help="Delete what only timelines need that nothing was committed to for this long; never main, and none with open work",
+        help="Delete content that only timelines use that nothing was committed to for this long; never main, and none with open work",
     ),
 ]
 _Superseded: TypeAlias = Annotated[
@@ -317,7 +317,7 @@ def _show_policies(screen: Screen) -> None:
             ("  --removed", "threads that were removed, and timelines that were dropped"),
             (
                 "  --timelines-older-than 90d",
-                "what only timelines need that nothing was committed to since; never main",
+                "content that only timelines use that nothing was committed to since; never main",
             ),
             (
                 "  --superseded-older-than 1y",

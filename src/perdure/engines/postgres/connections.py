@@ -611,9 +611,10 @@ def parse_address(url: str, *, read_only: bool) -> Address:
         partitions = int(ours.get("partitions", 0))
     except (psycopg.Error, ValueError):  # libpq's error quotes the address
         known = _OURS | {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()}
-        odd = next((name for name, _ in options if name not in known and "@" not in query), "")
+        names = (name for name, _ in options if name not in known and "@" not in query)
+        odd = next((name for name in names if f"{name}=" in shown), "")  # else it may be a part of a password
         why = f"there is no option '{odd}'" if odd else "it cannot be read"
-        raise _invalid(shown, why, did_you_mean(odd, sorted(known)).rstrip() if odd else _ADVICE) from None
+        raise _invalid(shown, why, did_you_mean(odd, sorted(known)).rstrip() or _ADVICE) from None
     tenant = ours.get("tenant", "")
     if pool_max < 1 or not 0 <= partitions <= _PARTITIONS_MAX or not all(0 < port < 65_536 for port in ports):
         raise _invalid(shown, "a number in it is out of range")

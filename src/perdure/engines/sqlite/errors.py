@@ -175,10 +175,12 @@ def busy_error(place: str, seconds: float) -> Unavailable:
     )
 
 
-def commit_error(place: str, why: str) -> Unavailable:
-    """Return the error of a write that is certainly not stored, because its COMMIT failed."""
+def commit_error(place: str, error: BaseException) -> Unavailable:
+    """Return the error of a write that is certainly not stored, because its COMMIT failed with `error`."""
+    if isinstance(error, apsw.FullError):
+        return _full("nothing was written", place)
     return Unavailable(
-        f"{place} failed at the moment of commitment ({why}); nothing was written.",
+        f"{place} failed at the moment of commitment ({cause_of(error)}); nothing was written.",
         code="commit_failed",
         advice="Try again.",
         retry_after=0.1,

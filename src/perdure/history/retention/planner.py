@@ -18,11 +18,9 @@ from contextlib import suppress
 
 import msgspec
 
-from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Step, Write
 from perdure.engines.loops import spaces
 from perdure.errors import Conflict, Corrupt, NotFound
-from perdure.history import timelines
 from perdure.history.artifacts import upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import Lot, RetentionPlan, RetentionPolicy, SpacePlan, SpaceRemoval
@@ -112,8 +110,8 @@ def removable(
     doomed = Doomed(space, living)
     for each in left:
         doomed.commit(each.commit)
-    for commit in retired.values():
-        doomed.commit(commit, retired=True)
+    for line, commit in retired.items():
+        doomed.commit(commit, retired=line)
     for step in () if replaced is None else superseded(space, replaced, retired, ended.failed):
         doomed.state(step)
     for cell in uploads:
@@ -202,15 +200,26 @@ def _plan_space(space: Space, policy: RetentionPolicy, now: int, elsewhere: Fore
     if _is_removed(space):
         return plan_removed(space, policy)
     try:
-        lots = _lots((why, each) for why, each, _ in removable(space, policy, now, elsewhere))
+        lines: set[str] = set()
+        lots = _lots(_noting(removable(space, policy, now, elsewhere), lines))
     except (Corrupt, NotFound) as error:
         return SpacePlan(space=space.name, left_alone=f"what must stay is unknown: {error}")
     if not lots:
         return None
-    retired = retired_heads(space, policy, now, elsewhere.open_lines)
-    heads = [hold.head for hold in loops.holds(space.engine, space.name) if hold.head.timeline in retired]
-    going = tuple(head.timeline for head in heads if not timelines.is_forgotten(space, head))
+    retired = retired_heads(space, policy, now, elsewhere.open_lines) if lines else {}
+    ends = {
+        retired.get(line) for line in lines
+    }  # a fork that nothing was committed to ends where another one does
+    going = tuple(line for line, commit in retired.items() if commit in ends)
     return SpacePlan(space=space.name, lots=lots, timelines=going)
+
+
+def _noting(found: Iterable[Removable], lines: set[str]) -> Iterator[tuple[str, Object]]:
+    """Yield the objects and why each goes, and add to `lines` the retired timelines that need any of them."""
+    for each in found:
+        if each.timeline is not None:
+            lines.add(each.timeline)
+        yield each.why, each.object
 
 
 def plan_removed(space: Space, policy: RetentionPolicy) -> SpacePlan | None:
@@ -318,7 +327,7 @@ def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]
     """
     batch: list[Digest] = []
     size, before = 0, None
-    for _, found, group in objects:
+    for _, found, group, _ in objects:
         fullness = max(size / _BATCH_BYTES, len(batch) / _BATCH_MAX)
         if fullness >= (_TOGETHER_MAX if group == before else 1):
             yield batch, size
@@ -332,18 +341,15 @@ def _batches(objects: Iterable[Removable]) -> Iterator[tuple[list[Digest], int]]
 def _why(policy: RetentionPolicy) -> str:
     if policy.items:
         return "the item was erased from memory"
-    if policy.removed_threads and not any(
-        each is not None for each in (policy.undone_after_days, policy.timelines_after_days)
-    ):
-        return "the timeline was dropped, and nothing else needs it"
     days = {
         "undone": policy.undone_after_days,
         "staged": policy.staged_after_days,
         "on a timeline without a commit": policy.timelines_after_days,
         "replaced by later states": policy.superseded_after_days,
     }
-    rules = " or ".join(f"{what} for {_age(count)}" for what, count in days.items() if count is not None)
-    return f"the retention policy: nothing live needs it, and it was {rules}"
+    rules = [f"{what} for {_age(count)}" for what, count in days.items() if count is not None]
+    rules += ["on a timeline that was dropped"] if policy.removed_threads else []
+    return f"the retention policy: nothing live needs it, and it was {' or '.join(rules)}"
 
 
 def _age(days: float) -> str:

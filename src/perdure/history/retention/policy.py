@@ -17,10 +17,10 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     undone_after_days: float | None = None  # the content of undone commits; None: never
     staged_after_days: float | None = None  # the chunks of uploads that were never finished; None: never
     removed_threads: bool = (
-        False  # the whole of every thread that was removed, and what only timelines need that were dropped
+        False  # the whole of every thread that was removed, and content that only dropped timelines use
     )
     timelines_after_days: float | None = (
-        None  # what only timelines need that nothing was committed to since; None: never
+        None  # content that only timelines use that nothing was committed to since; None: never
     )
     superseded_after_days: float | None = (
         None  # values that no state of a thread or a memory since then has; messages, calls and commits stay; None: never

@@ -29,6 +29,7 @@ rule is the one that must never remove too much.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -391,12 +392,7 @@ def unliving(space: Space, tip: Digest, living: Living) -> Iterator[Step]:
 
 def read_objects(space: Space, digests: Sequence[Digest]) -> Sequence[Object]:
     """Return the objects of these digests, without forgotten ones; raises `Corrupt` if one is missing or damaged."""
-    try:
-        return space.objects(digests)
-    except Forgotten:
-        if len(digests) == 1:
-            return ()
-        return [found for digest in digests for found in read_objects(space, (digest,))]
+    return [found for found in space.objects_there(digests) if found is not None]
 
 
 def _needing_more(event: Event) -> tuple[Digest, ...]:
@@ -445,6 +441,9 @@ class Removable(NamedTuple):
     why: str
     object: Object
     group: int  # the same for all that go together, which come one after another
+    timeline: str | None = (
+        None  # the retired timeline that needs it, the first one; None: it goes for another reason
+    )
 
 
 def _digests(packed: bytearray) -> Iterator[Digest]:
@@ -467,6 +466,8 @@ class Doomed:
         self._undone = Digests()
         self._staged = Digests()
         self._retired = Digests()  # those of `_undone` that a retired timeline needs
+        self._lines: list[str] = []  # the retired timelines, in order
+        self._line_starts: list[int] = []  # the first group of each
         self._is_retired = False  # what is collected now
         self._superseded = Digests()  # those of `_undone` that superseded states have
         self._is_superseded = False  # what is collected now
@@ -481,9 +482,15 @@ class Doomed:
         """True if there is anything."""
         return len(self._undone) + len(self._staged) > 0
 
-    def commit(self, tip: Digest, *, retired: bool = False) -> None:
-        """Collect the objects of a commit and of those of its ancestors that are not live."""
-        self._is_retired = retired
+    def commit(self, tip: Digest, *, retired: str | None = None) -> None:
+        """Collect the objects of a commit and of those of its ancestors that are not live.
+
+        `retired` names the timeline that the commit is the head of; None: the commit was undone.
+        """
+        self._is_retired = retired is not None
+        if retired is not None:
+            self._lines.append(retired)
+            self._line_starts.append(len(self._groups))
         for step in unliving(self._space, tip, self._living):
             if self._commits.add(step.digest):
                 self._groups.append(bytearray())
@@ -534,7 +541,9 @@ class Doomed:
         chunks = ((-at, digest) for at, digest in enumerate(_digests(self._chunks), 1))
         numbered = ((at, each) for at in reversed(range(len(groups))) for each in _digests(groups[at]))
         for group, found in self._stored(chain(numbered, chunks)):
-            yield Removable("staged" if group < 0 else self._why(found.digest), found, group)
+            why = "staged" if group < 0 else self._why(found.digest)
+            line = self._lines[bisect_right(self._line_starts, group) - 1] if why == "timeline" else None
+            yield Removable(why, found, group, line)
 
     def _group(self, group: bytearray, claimed: Digests) -> bytearray:
         """Return the digests of a group that are to be removed and no group has claimed, backwards and with all parts."""

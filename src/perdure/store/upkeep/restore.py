@@ -44,7 +44,7 @@ from perdure.store.copy import (
     label_or_name,
     onto_itself,
     origin_of,
-    removed_if_full,
+    remove_if_disk_full,
 )
 from perdure.store.upkeep.selection import Selection
 
@@ -96,7 +96,7 @@ def restore(
             _put_back(path)
             _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
         new = None if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
-        with removed_if_full(new):
+        with remove_if_disk_full(new):
             into = registry.open_engine(
                 target if new is None else str(new), read_only=False, create=True, durability="power_loss"
             )

@@ -27,10 +27,11 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
         screen.say(("call ", "quiet"), (call.id, "title"))
         screen.facts(facts_of(call))
         screen.gap()
-        if self.edited_by is not None:
+        if self.is_edited:
             screen.say(("arguments before the edit", "quiet"))
             show_json(screen, self.proposed)
-            screen.say((f"arguments, edited by {self.edited_by}", "quiet"))
+            by = f" by {self.edited_by}" if self.edited_by is not None else ""
+            screen.say((f"arguments, edited{by}", "quiet"))
         else:
             screen.say(("arguments", "quiet"))
         show_json(screen, call.arguments)

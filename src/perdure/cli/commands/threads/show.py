@@ -59,7 +59,7 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
                     each.timeline,
                     f"{each.version:,}",
                     f"{each.turns:,}",
-                    each.gone or ("sealed" if each.sealed else ""),
+                    each.removal or ("sealed" if each.sealed else ""),
                     digest(each.commit),
                 )
                 for each in self.timelines

@@ -41,8 +41,8 @@ from perdure.model.merge_rules import Side
 from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
 from perdure.shapes.conversation import turns_of
-from perdure.shapes.text import in_json, shortened
-from perdure.shapes.threads import ForkShape, MergeShape, PickShape, PromoteShape
+from perdure.shapes.text import in_json, shortened, size
+from perdure.shapes.threads import ComparedValue, ForkShape, MergeShape, PickShape, PromoteShape
 from perdure.store.plumbing.revisions import picking
 from perdure.store.thread import Thread
 
@@ -235,10 +235,17 @@ def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> 
         for each in planned.conflicts:
             screen.wrap((each.path, "name"), f"  {each.why}", indent=2)
             for side in ("base", "ours", "theirs"):
-                value = getattr(each, side)
-                words = ("–", "quiet") if value is None else on_one_line(value)
-                screen.cut("    ", (f"{side:<8}", "quiet"), words)
+                screen.cut("    ", (f"{side:<8}", "quiet"), _of_conflict(getattr(each, side)))
         screen.wrap((_SETTLED, "quiet"))
+
+
+def _of_conflict(value: ComparedValue | str | None) -> Part:
+    """Return one value of a conflict, on one line."""
+    if value is None or isinstance(value, str):
+        return value or "–", "quiet"
+    if value.value is UNSET:
+        return f"({value.media_type}, {size(value.size)})", "quiet"
+    return on_one_line(value.value)
 
 
 _SETTLED = (

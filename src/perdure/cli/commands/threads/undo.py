@@ -34,14 +34,18 @@ class Undone(UndoShape, MoveAnswer, frozen=True, kw_only=True):
         """Print one sentence, and after a promotion how to take that back."""
         MoveAnswer.show(self, screen)
         if self.still_done:
-            counted = [
-                f"{tool} ({times} times)" if times > 1 else tool
-                for tool, times in Counter(self.still_done).items()
-            ]
-            screen.sentence(f"What was done outside stays done: {', '.join(counted)}.")
+            screen.sentence(f"What was done outside stays done: {_counted(self.still_done)}.")
+        if self.may_be_done:
+            screen.sentence(f"What may have been done outside, too: {_counted(self.may_be_done)}.")
         if self.old_main is not None:
             screen.sentence("It went over a turn of the promoted timeline, which is still main.")
             screen.suggest("Back to the old main: ", "threads", "undo", self.thread, "--to", self.old_main)
+
+
+def _counted(tools: list[str]) -> str:
+    return ", ".join(
+        f"{tool} ({times} times)" if times > 1 else tool for tool, times in Counter(tools).items()
+    )
 
 
 def undo(

@@ -607,7 +607,7 @@ class WriteGroup:
         try:
             self._barrier("nothing was written")
             for ticket in group:
-                self._settle(ticket, why)
+                self._settle(ticket, error)
         except (apsw.Error, PerdureError):
             for ticket in group:
                 ticket.error = InDoubt(ticket.op_id, why)
@@ -616,7 +616,7 @@ class WriteGroup:
                 ticket.error.__cause__ = error
             ticket.is_settled = True
 
-    def _settle(self, ticket: QueuedWrite, why: str) -> None:
+    def _settle(self, ticket: QueuedWrite, error: BaseException) -> None:
         """Settle a write after the barrier: what is stored is true, what is not never will be."""
         assert ticket.write is not None
         number = self._applier.space(ticket.write.space)
@@ -625,7 +625,7 @@ class WriteGroup:
             ticket.applied, ticket.error = AppliedWrite(found.receipt), None
             return
         ticket.applied = None
-        ticket.error = errors.commit_error(self._place, why)
+        ticket.error = errors.commit_error(self._place, error)
 
     def _barrier(self, left: str) -> None:
         """Make one durable write, after which orphaned frames of a failed COMMIT can never come back."""
