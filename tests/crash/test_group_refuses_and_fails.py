@@ -179,9 +179,9 @@ def test_control_refusals_that_do_not_wait_for_the_commit_are_lies(
     """A group that sends refusals out first tells of a head, a cell or a write that never existed."""
     settle = WriteGroup._settle
 
-    def hasty(self: WriteGroup, ticket: QueuedWrite, why: str) -> None:
+    def hasty(self: WriteGroup, ticket: QueuedWrite, error: BaseException) -> None:
         if not isinstance(ticket.error, Conflict):
-            settle(self, ticket, why)
+            settle(self, ticket, error)
 
     monkeypatch.setattr(WriteGroup, "_settle", hasty)
     answers = grouped(engine, disk, monkeypatch, *pair, failing=1)

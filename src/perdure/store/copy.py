@@ -156,7 +156,9 @@ def remove_if_disk_full(file: Path | None) -> Generator[None]:
     A file that was there before stays: it may be another process's, or hold what an earlier call has copied.
     """
     is_new = False
-    if file is not None:
+    if file is not None and Path(f"{file}-lock").exists():
+        is_new = not file.exists()  # a file that is made here would seem to be a store that lost its content
+    elif file is not None:
         with suppress(OSError):  # it is there, or its opening says why it cannot be made
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             is_new = True
