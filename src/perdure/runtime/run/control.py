@@ -398,10 +398,12 @@ async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop, unless a process runs it."""
     if record.state in ENDED or await env.run_blocking(partial(lives, env, record)):
         return record
+    kept = await env.run_blocking(partial(records.read, env.space, record.id))
+    if kept.record.state in ENDED:  # by its own process, since it was asked to stop
+        return kept.record
     if not await env.run_blocking(partial(_can_commit, env.space, record)):
         return await env.run_blocking(partial(end_undone, env.space, record))
     env = await env.run_blocking(partial(on_timeline, env, record.timeline))
-    kept = await env.run_blocking(partial(records.read, env.space, record.id))
     held, revision = await env.run_blocking(partial(leases.look, env.space, record.timeline))
     start = await env.run_blocking(partial(continued, env, kept, held, revision))
     model = UnaskedModel(record.backend or "none")
