@@ -59,7 +59,7 @@ def slow_syncs(milliseconds: float) -> None:
 
 
 def told_microseconds() -> int:
-    """Return how long a sync is to sleep, less than it is to take by the time of being woken up; 0: nobody said so."""
+    """Return how long a sync is to sleep, less than it is to take by the time of being woken up; 0: no length was set."""
     return int(os.environ.get(_TOLD, "0"))
 
 

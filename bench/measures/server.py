@@ -4,7 +4,7 @@ Each turn is four durable transactions.  *Plain* sends BEGIN, the statements and
 that commits by itself.  Both keep no history of the state, have no digests and do not look for other writers.
 The server is a real one, started here with its usual durability; `PERDURE_BENCH_POSTGRES` names another.
 
-Under `--sync` its files are on memory, and `commit_delay` lets whoever flushes the log wait before it does, with the lock
+Under `--sync` its files are on memory, and `commit_delay` lets the process that flushes the log wait first, with the lock
 of the log held: for Perdure and the baselines alike.  A commit that arrives during that wait is in that flush, where on a disk
 it would wait for the next one, so writers share flushes at least as well as they would there.
 """

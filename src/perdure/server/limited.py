@@ -365,7 +365,7 @@ class LimitedThread(_LimitedReads, Thread):
         return super().drop(self.on(_name(timeline)), op_id=op_id)
 
     def removal_state(self, timeline: str | OnTimeline) -> Literal["dropped", "forgotten"] | None:
-        """Return what became of a timeline that is seen."""
+        """Return whether a timeline that is seen was dropped or forgotten."""
         return super().removal_state(self.on(_name(timeline)))
 
     def merge(

@@ -389,7 +389,7 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     call: CallRecordShape
     is_edited: bool  # whether a person replaced the arguments
-    edited_by: str | None  # who; null: nobody has, or nobody said who
+    edited_by: str | None  # null: the arguments were not edited, or the decision names no person
     proposed: Any  # the arguments that the model gave, if a person replaced them; else null
     shown: str | None  # what the model is shown of the result
     passed: list[PassedShape]  # oldest first

@@ -280,7 +280,7 @@ def _external_writes(thread: Thread, head: Head) -> list[CallRecord]:
 
 
 def _may_be_done(record: CallRecord) -> bool:
-    """True if nobody knows whether a call was made; one that failed was not, unless it may be repeated."""
+    """True if the ledger does not say whether a call was made; one that failed was not, unless it may be repeated."""
     is_unproven = record.state == "failed" and record.reach.repeatable
     return is_unproven or record.state == "started" or record.state in UNCLEAR
 

@@ -282,7 +282,7 @@ class CallExecutor:
             inline=round_context.env.owns_thread and alone,
             run=None if round_context.origin else round_context.journal.run,
         )
-        if done.later is not None:  # needs no lease: a result says what happened, whoever has the run now
+        if done.later is not None:  # needs no lease: the result is true whichever process has the run now
             _record_when_done(round_context, pending_call, done.later)
         if call.children is not None:
             done = await self._after_children(call.children, done)

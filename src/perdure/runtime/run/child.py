@@ -291,7 +291,7 @@ def _cancel_with(env: RunEnvironment, parent_run: str, child: RunEnvironment, ru
 
 
 def _settle_in_root(child: Space, run: str, parent: ParentCall) -> None:
-    """Copy what became of the child's external writes to the root thread's ledger, where its own process did not."""
+    """Copy the outcomes of the child's external writes to the root thread's ledger, where its own process did not."""
     with suppress(PerdureError):  # the guard reads the child's own ledger: this is for readers
         root_ledger.settle(child, parent, calls_of(child, run))
 
