@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import perdure
-from perdure.engines.contract import Cell, CellOf, CellWrite, Fence, HeadOf, LabelOf, LedgerOf, OpOf
+from perdure.engines.contract import (
+    Cell,
+    CellOf,
+    CellWrite,
+    Engine,
+    Fence,
+    HeadOf,
+    LabelOf,
+    LedgerOf,
+    OpOf,
+)
 from perdure.errors import Corrupt, PerdureError, Unavailable
 from perdure.model.commit import LedgerRead
 from perdure.model.digest import Kind, Object
@@ -29,8 +39,11 @@ from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import new_url, url_in
 
 if TYPE_CHECKING or not MISSING:
+    from perdure.engines.postgres import connections
     from perdure.engines.postgres.connections import Connection
     from perdure.engines.postgres.engine import PostgresEngine
+    from perdure.engines.postgres.errors import ConnectionLost
+    from perdure.engines.postgres.pack import bytes_of
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -244,13 +257,24 @@ def test_a_refusal_leaves_no_error_in_the_servers_log(postgres: Server, open_eng
     assert "refused:ERROR" in postgres.log()
 
 
+def check_names(
+    names: Iterable[str], store: Callable[[str], object], listed: Callable[[], list[str]]
+) -> None:
+    """Check that a store takes each of these names, and lists all of them ordered by their bytes."""
+    for name in names:
+        store(name)
+
+    assert listed() == sorted(names, key=bytes_of)
+
+
 def test_any_text_is_stored_and_listed_in_order(open_engine: Opener) -> None:
     """NUL, lone surrogates and every hostile name: as spaces, timelines, cells, op_ids and bodies.
 
     A record of a move is JSON in UTF-8, so no engine takes a lone surrogate in the name of a timeline.
     """
     engine = open_engine()
-    for name in HOSTILE:
+
+    def store(name: str) -> None:
         cell = CellWrite(name=name, expected=0, value=b'"\\u0000 \0 \\ud83d"', listed=True)
         body = Object.of(Kind.BODY, name.encode("utf-8", "surrogatepass"))
         moves = [] if name in SURROGATES else [begun(name, None)]
@@ -260,35 +284,88 @@ def test_any_text_is_stored_and_listed_in_order(open_engine: Opener) -> None:
         assert [hold.head.timeline for hold in engine.holds(name, limit=9)] == [name] * len(moves)
         assert [record.op_id for record in engine.moves(name, name, limit=9)] == [name] * len(moves)
 
-    assert list(engine.spaces(limit=99)) == sorted(HOSTILE)
-    assert [cell.name for cell in engine.listed(prefix="", limit=99)] == sorted(HOSTILE)
+    check_names(HOSTILE, store, lambda: list(engine.spaces(limit=99)))
+    assert [cell.name for cell in engine.listed(prefix="", limit=99)] == sorted(HOSTILE, key=bytes_of)
     assert all(cell.name == cell.space for cell in engine.listed(prefix="", limit=99))
 
 
-def test_no_view_fails_on_any_text(postgres: Server, open_engine: Opener) -> None:
-    """Each row of each view can be read, whatever its names and values are."""
-    url = new_url()
-    engine, tenant = open_engine(url), url.rpartition("=")[2]
+TAKEN_AS_TEXT = [name for name in HOSTILE if "\0" not in name and name not in SURROGATES]
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "finds"),
+    [
+        (TAKEN_AS_TEXT, 'name COLLATE "C"', None),
+        ([*TAKEN_AS_TEXT, "a\0b"], 'name COLLATE "C"', "DataError"),
+        ([*TAKEN_AS_TEXT, *SURROGATES], 'name COLLATE "C"', "UnicodeEncodeError"),
+        (TAKEN_AS_TEXT, "lower(name), name", "AssertionError"),
+    ],
+    ids=["what text takes", "NUL", "surrogates", "another order"],
+)
+def test_a_column_of_text_does_not_keep_every_name_in_order(
+    names: list[str], order: str, finds: str | None, postgres: Server
+) -> None:
+    """Control: the same check finds what `text` refuses, and an order as in the collation of a language.
+
+    A server need not have such a collation; what they share is that `a` is before `B`.
+    """
+    import psycopg
+
+    with psycopg.connect(postgres.url(), autocommit=True) as db:
+        db.execute("CREATE TEMP TABLE plain (name text)")
+
+        def listed() -> list[str]:
+            return [name for (name,) in db.execute(f"SELECT name FROM plain ORDER BY {order}".encode())]
+
+        found: str | None = None
+        try:
+            check_names(names, lambda name: db.execute("INSERT INTO plain VALUES (%s)", (name,)), listed)
+        except (AssertionError, UnicodeEncodeError, psycopg.DataError) as error:
+            found = type(error).__name__
+
+    assert found == finds
+
+
+def check_views(engine: Engine, ask: Callable[[str], list[tuple[object, ...]]]) -> None:
+    """Write every hostile text, and check that each row of each view can be read."""
     for name in HOSTILE:
         first = made("milk", messages=["m"])
         cell = CellWrite(name=name, expected=0, value=b'"\0 \\u0000 \\ud83d"')
         timeline = "plain" if name in SURROGATES else name
         engine.apply(write("op", first, begun(timeline, first), cell, b'"\0 \\ud83d"', space=name))
 
+    where = f"WHERE tenant = '{engine.facts()['tenant']}'"
     for view, column in [
         ("timelines", "timeline"),
         ("records", "name"),
         ("ledger", "body"),
         ("state_commits", "space"),
     ]:
-        rows = postgres.sql(f"SELECT {column} FROM perdure.{view} WHERE tenant = '{tenant}'")
+        rows = ask(f"SELECT {column} FROM perdure.{view} {where}")
         assert len(rows) == len(HOSTILE)
         assert all(isinstance(shown, str) for (shown,) in rows)
-    shown = {
-        str(name)
-        for (name,) in postgres.sql(f"SELECT timeline FROM perdure.timelines WHERE tenant = '{tenant}'")
-    }
+    shown = {str(name) for (name,) in ask(f"SELECT timeline FROM perdure.timelines {where}")}
     assert {"plain", "日本語", "𝄞", "a␀b", "\\x00"} <= shown
+
+
+def test_no_view_fails_on_any_text(postgres: Server, open_engine: Opener) -> None:
+    """Each row of each view can be read, whatever its names and values are."""
+    check_views(open_engine(), postgres.sql)
+
+
+def test_views_that_take_names_for_text_fail(postgres: Server, database: str, open_engine: Opener) -> None:
+    """Control: the same check finds a view that reads bytes as UTF-8."""
+    import psycopg
+
+    engine = open_engine(postgres.url(database))
+    postgres.sql(
+        "CREATE OR REPLACE FUNCTION perdure.shown(value bytea) RETURNS text LANGUAGE sql IMMUTABLE "
+        "AS $$ SELECT convert_from(value, 'UTF8') $$",
+        database=database,
+    )
+
+    with pytest.raises(psycopg.DataError):
+        check_views(engine, lambda sql: postgres.sql(sql, database=database))
 
 
 def test_the_view_of_commits_has_the_turns_that_people_see(postgres: Server) -> None:
@@ -330,15 +407,29 @@ def test_tenants_see_nothing_of_each_other(open_engine: Opener) -> None:
     assert not ours.gone(theirs.holder())
 
 
-def test_an_exhausted_pool_is_named(open_engine: Opener) -> None:
-    """A caller that waits too long for a connection is told so, and the next one is served."""
-    engine = open_engine(f"{new_url()}&pool_max=1", wait_seconds=0.2)
+def check_exhausted_pool(engine: PostgresEngine) -> None:
+    """Check that a caller that waits too long for a connection is told so, and that the next one is served."""
     with ThreadPoolExecutor(1) as pool, engine._pool.connection():
         refused = pool.submit(engine.spaces, limit=9)
         with raises(Unavailable, "pool_exhausted", connections=1):
             refused.result()
 
     assert list(engine.spaces(limit=9)) == []
+
+
+def test_an_exhausted_pool_is_named(open_engine: Opener) -> None:
+    """The error has the number of connections, and the next caller is served."""
+    check_exhausted_pool(open_engine(f"{new_url()}&pool_max=1", wait_seconds=0.2))
+
+
+def test_an_exhausted_pool_that_looks_like_a_lost_server_is_found(
+    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same check finds an error that does not say what there is none of."""
+    monkeypatch.setattr(connections, "Unavailable", lambda *_, **__: ConnectionLost("no connection"))
+
+    with pytest.raises(AssertionError):
+        check_exhausted_pool(open_engine(f"{new_url()}&pool_max=1", wait_seconds=0.2))
 
 
 def test_a_read_only_server_is_named(postgres: Server, open_engine: Opener) -> None:

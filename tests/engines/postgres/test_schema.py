@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from perdure.errors import NotFound, Unavailable, Unsupported
+from perdure.errors import NotFound, PerdureError, Unavailable, Unsupported
 from perdure.testing.engines.builders import Pen
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
@@ -16,6 +18,7 @@ from tests.engines.postgres.test_links import BEFORE_LINKS
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import schema
+    from perdure.engines.postgres.connections import Connection, Parameter, Row
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -25,38 +28,109 @@ _VERSION = "SELECT version FROM perdure.meta"
 _NOTHING = "SELECT count(*) FROM pg_namespace WHERE nspname = 'perdure'"
 
 
+class Migrations:
+    """The migrations of one empty database, which a test kills or holds up."""
+
+    def __init__(
+        self, server: Server, database: str, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._server, self._database, self._open, self._patch = server, database, open_engine, monkeypatch
+        self._whole = schema.MIGRATIONS
+
+    def sql(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements in the database."""
+        return self._server.sql(*statements, database=self._database)
+
+    def open(self) -> str:
+        """Open the store, as a process that arrives does, and return how that ended."""
+        try:
+            self._open(self._server.url(self._database))
+        except PerdureError as error:
+            return error.code
+        return "opened"
+
+    def replace(self, step: int, sql: str) -> None:
+        """Let a step be these statements."""
+        self._patch.setattr(schema, "MIGRATIONS", (*self._whole[:step], sql, *self._whole[step + 1 :]))
+
+    def check_resumed(self, step: int, killed: str) -> None:
+        """Check that a step that was killed leaves whole steps, and that the next opening does the rest."""
+        self.replace(step, killed)
+        assert self.open() in ("server_lost", "connection_refused")
+        self._patch.setattr(schema, "MIGRATIONS", self._whole)
+        assert self.sql(_VERSION if step else _NOTHING) == [(step and FIRST + step,)]
+
+        engine = self._open(self._server.url(self._database))
+
+        Pen(engine).commit("milk")
+        assert self.sql(_VERSION) == [(FIRST + len(self._whole),)]
+
+    def arrive(self, count: int) -> Counter[str]:
+        """Open the store by so many at once, while the first one is held up in its first step; return how that ended."""
+        import psycopg
+
+        self.replace(0, f"{self._whole[0]}SELECT pg_advisory_xact_lock_shared(7);")
+        held_up = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            f"AND datname = '{self._database}'"
+        )
+        with psycopg.connect(self._server.url(self._database)) as gate, ThreadPoolExecutor(count) as pool:
+            gate.execute("SELECT pg_advisory_lock(7)")
+            opened = [pool.submit(self.open) for _ in range(count)]
+            deadline = time.monotonic() + 20
+            while self.sql(held_up) != [(count,)]:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            gate.execute("SELECT pg_advisory_unlock(7)")
+            return Counter([each.result() for each in opened])
+
+
+@pytest.fixture
+def migrations(
+    postgres: Server, database: str, open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> Migrations:
+    """The migrations of an empty database."""
+    return Migrations(postgres, database, open_engine, monkeypatch)
+
+
+_END = "SELECT pg_terminate_backend(pg_backend_pid());"
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("when", ["first", "last"])
-def test_a_migration_that_is_killed_is_resumed(
-    step: int,
-    when: str,
-    postgres: Server,
-    database: str,
-    open_engine: Opener,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_migration_that_is_killed_is_resumed(step: int, when: str, migrations: Migrations) -> None:
     """A session that ends inside a migration leaves whole migrations, and the next opening does the rest."""
-    whole, end = schema.MIGRATIONS, "SELECT pg_terminate_backend(pg_backend_pid());"
-    killed = end + whole[step] if when == "first" else whole[step] + end
-    monkeypatch.setattr(schema, "MIGRATIONS", (*whole[:step], killed, *whole[step + 1 :]))
-    with pytest.raises(Unavailable):
-        open_engine(postgres.url(database))
-    assert postgres.sql(_VERSION if step else _NOTHING, database=database) == [(step and FIRST + step,)]
-    monkeypatch.setattr(schema, "MIGRATIONS", whole)
+    whole = schema.MIGRATIONS[step]
 
-    Pen(open_engine(postgres.url(database))).commit("milk")
-
-    assert postgres.sql(_VERSION, database=database) == [(FIRST + len(whole),)]
+    migrations.check_resumed(step, _END + whole if when == "first" else whole + _END)
 
 
-def test_many_who_arrive_first_make_one_schema(postgres: Server, database: str, open_engine: Opener) -> None:
+@pytest.mark.parametrize("step", [0, 2, 3])
+def test_a_migration_that_commits_before_it_is_counted_is_not_resumed(
+    step: int, migrations: Migrations
+) -> None:
+    """Control: the same check finds it, because what is there already cannot be made again."""
+    with pytest.raises((AssertionError, Unavailable)):
+        migrations.check_resumed(step, f"{schema.MIGRATIONS[step]}COMMIT;{_END}")
+
+
+def test_many_who_arrive_first_make_one_schema(migrations: Migrations, open_engine: Opener) -> None:
     """They take turns, and all of them use the same store."""
-    with ThreadPoolExecutor(6) as pool:
-        engines = list(pool.map(lambda _: open_engine(postgres.url(database)), range(6)))
+    assert migrations.arrive(6) == {"opened": 6}
 
-    assert len({engine.instant().clock for engine in engines}) == 1
-    Pen(engines[0]).commit("milk")
-    assert [len(engine.spaces(limit=9)) for engine in engines] == [1] * 6
+
+def test_without_its_lock_a_migration_fails_for_all_but_one(
+    migrations: Migrations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same check finds those who make what another one makes at that moment."""
+    ask = Connection.ask
+
+    def unlocked(connection: Connection, sql: str, *parameters: Parameter) -> list[Row]:
+        return [] if str(schema._LOCK) in sql else ask(connection, sql, *parameters)
+
+    monkeypatch.setattr(Connection, "ask", unlocked)
+
+    assert migrations.arrive(6) == {"opened": 1, "postgres_failed": 5}
 
 
 def test_a_store_can_be_partitioned(postgres: Server, database: str, open_engine: Opener) -> None:

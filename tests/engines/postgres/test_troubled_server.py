@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 import perdure
-from perdure.errors import Unavailable
+from perdure.errors import PerdureError, Unavailable
 from perdure.testing.engines.builders import SPACE, START, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
@@ -26,7 +26,8 @@ from tests.engines.postgres.server import MISSING, Server, place
 from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
-    from perdure.engines.postgres import connections
+    from perdure.engines.postgres import connections, errors
+    from perdure.engines.postgres.errors import StatementFailed
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -83,10 +84,10 @@ def _owner(server: Server) -> tuple[int, int]:
     return found.st_uid, found.st_gid
 
 
-def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room(crowded: str, disk: SmallDisk) -> None:
-    """What was acknowledged stays, and the refused write is made when it is sent again."""
+def check_full_disk(url: str, disk: SmallDisk) -> None:
+    """Fill a disk; check that the error names it, and that everything works again when there is room."""
     noise = random.Random(1)
-    with perdure.open(crowded) as store:
+    with perdure.open(url) as store:
         thread = store.thread("t", agent="clerk")
 
         def fill() -> None:
@@ -103,6 +104,29 @@ def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room(crowded: st
         assert store.verify().ok
 
 
+def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room(crowded: str, disk: SmallDisk) -> None:
+    """What was acknowledged stays, and the refused write is made when it is sent again."""
+    check_full_disk(crowded, disk)
+
+
+@pytest.fixture
+def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no error name its cause: each is the one for a cause that is not known."""
+    known = errors.translated
+
+    def translated(error: StatementFailed, left: str, place: str) -> PerdureError:
+        return known(StatementFailed("", error.message), left, place)
+
+    monkeypatch.setattr("perdure.engines.postgres.engine.translated", translated)
+
+
+@pytest.mark.usefixtures("unnamed")
+def test_a_full_disk_that_is_not_named_is_found(crowded: str, disk: SmallDisk) -> None:
+    """Control: the same check finds an error that does not say what is full."""
+    with pytest.raises(AssertionError):
+        check_full_disk(crowded, disk)
+
+
 @pytest.fixture
 def standby(postgres: Server) -> Iterator[Server]:
     """A server that follows the shared one and only reads."""
@@ -115,8 +139,8 @@ def standby(postgres: Server) -> Iterator[Server]:
         server.remove()
 
 
-def test_a_standby_answers_and_refuses_writes(standby: Server, open_engine: Opener) -> None:
-    """The error says that the server only reads; a store that is opened to read needs nothing else."""
+def check_standby(standby: Server, open_engine: Opener) -> None:
+    """Check that a standby answers what its primary does, and that an error says why it does not write."""
     url = new_url()
     primary, first = open_engine(url), made("milk")
     primary.apply(write("op", first, moved(START, first)))
@@ -132,6 +156,18 @@ def test_a_standby_answers_and_refuses_writes(standby: Server, open_engine: Open
 
     assert [step.digest for step in reader.steps(SPACE, first.digest, limit=9)] == [first.digest]
     assert reader.instant().clock == primary.instant().clock
+
+
+def test_a_standby_answers_and_refuses_writes(standby: Server, open_engine: Opener) -> None:
+    """The error says that the server only reads; a store that is opened to read needs nothing else."""
+    check_standby(standby, open_engine)
+
+
+@pytest.mark.usefixtures("unnamed")
+def test_a_standby_that_is_not_named_is_found(standby: Server, open_engine: Opener) -> None:
+    """Control: the same check finds an error that does not say that the server only reads."""
+    with pytest.raises(AssertionError):
+        check_standby(standby, open_engine)
 
 
 def test_of_several_hosts_the_one_that_writes_is_used(
