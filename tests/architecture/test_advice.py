@@ -1,4 +1,4 @@
-"""What the source says to people at a terminal: in commands that exist, with a row in the table of advice, never in Python."""
+"""What the source says to people at a terminal and to clients of a server: in commands, requests or tools, never in Python."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 
 from perdure.cli.hints import COMMANDS
+from perdure.errors import Busy, Held, Invalid, MergeConflict, PerdureError, RunFailed, ServerChanged
+from perdure.server.openapi import schema
+from perdure.server.problems import FOR_HTTP, FOR_MCP, FOR_PROGRAMS, advice_for
 from tests.architecture.source import Module, modules, walk
 from tests.surfaces.test_cli_advice import PYTHON
 from tests.surfaces.test_cli_advised_commands import assert_can_be_typed
@@ -47,6 +50,16 @@ DECLARED = {
     "perdure.store.change": ("chain='steps'", "change()", "on({})", "change()"),
     "perdure.store.plumbing.directory": ("agent=",),
     "perdure.store.plumbing.handles": ("perdure.aio", "perdure.open(…, blocking=True)"),
+}  # fmt: skip
+
+
+# Codes of what only a program does that holds a store, or that declares agents: no request and no tool leads there.
+OF_PROGRAMS = {
+    "blocks_event_loop", "change_used", "decider_missing", "document_not_found", "effect_not_declared", "forked_in_run",
+    "forked_stream", "guard_invalid", "input_role_invalid", "not_a_chain_of_steps", "not_a_thread",
+    "output_type_missing", "path_reserved", "policy_contradiction", "replay_out_of_order", "replayed_input_undone",
+    "runs_held", "state_declaration_invalid", "suspension_invalid", "thread_not_named", "time_without_zone",
+    "tool_name_invalid", "vector_package_missing",
 }  # fmt: skip
 
 
@@ -97,6 +110,52 @@ def test_advice_in_python_would_be_found() -> None:
     )
     for text in (without_row, in_message):
         assert python_in("x", ast.parse(text))
+
+
+def test_a_client_is_advised_in_requests_and_tools_and_not_in_python() -> None:
+    """Each code whose advice names a method has a row in the tables of the server, or no client meets it."""
+    named = {code for code, advice in advised() if PYTHON.search(advice)}
+
+    assert len(named) > 50  # control: such advice is found
+    assert named - set(FOR_HTTP) == OF_PROGRAMS
+    assert [text for table in (FOR_HTTP, FOR_MCP) for text in table.values() if PYTHON.search(text)] == []
+
+
+def test_each_request_and_each_tool_of_an_advice_exists() -> None:
+    """A client can send what it is told to send; each code is one of the library."""
+    known = {f"{method.upper()} {path}" for path, methods in schema()["paths"].items() for method in methods}
+    requests = {
+        request for text in FOR_HTTP.values() for request in re.findall(r"[A-Z]{3,6} /[\w{}/-]+", text)
+    }
+    tools = {tool for text in FOR_MCP.values() for tool in re.findall(r"tool `(\w+)`", text)}
+    codes = {code for module in library() for code in codes_in(module.tree)}
+
+    assert len(requests) > 10
+    assert requests - known == set()
+    assert tools == {"approvals", "state", "threads"}
+    assert (set(FOR_HTTP) | set(FOR_MCP)) - codes == set()
+
+
+def test_a_failed_run_has_the_advice_of_its_cause() -> None:
+    """A program of one's own, whose requests are not known, is told what the library says."""
+    failed = RunFailed("r1", advice="Set KEY, or give api_key=.")
+    failed.__cause__ = Invalid("", code="api_key_missing", advice="Set KEY, or give api_key=.")
+
+    assert advice_for(failed, FOR_HTTP) == FOR_HTTP["api_key_missing"]
+    assert advice_for(failed, FOR_PROGRAMS) == "Set KEY, or give api_key=."
+
+
+def advised() -> Iterator[tuple[str, str]]:
+    """The codes of the library, each with what an error of that code may advise."""
+    for module in library():
+        for call in errors_in(module.tree):
+            for code in keyword_texts(call, "code"):
+                advice = [each.value for each in call.keywords if each.arg == "advice"]
+                yield code, " ".join(text for value in advice for text in texts_in(value))
+    changed = ServerChanged("openai:x", recorded=None, resolved=None)
+    busy = (Busy("r1", "noon"), Busy("r1", "noon", interrupted=True))
+    made: tuple[PerdureError, ...] = (*busy, Held("chat", "a.db"), MergeConflict(()), changed)
+    yield from ((each.code, each.advice) for each in made)
 
 
 def library() -> list[Module]:

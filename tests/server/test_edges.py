@@ -63,6 +63,28 @@ def test_what_is_not_there_or_does_not_fit_says_what_to_send(client: Client) -> 
     assert "Its fields are text, wait." in odd.json["advice"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "request_named"),
+    [
+        ("GET", "/state/none.json", None, "path_not_found", "GET /v1/threads/{thread}/state"),
+        ("GET", "/log?timeline=none", None, "timeline_not_found", "GET /v1/threads/{thread}/timelines"),
+        ("GET", "/calls/none", None, "call_not_found", "GET /v1/threads/{thread}/calls"),
+        ("POST", "/steer", {"text": "Hello"}, "run_to_steer_missing", "POST /v1/threads/{thread}/run"),
+        ("POST", "/redo", {}, "nothing_to_redo", "POST /v1/threads/{thread}/undo"),
+        ("POST", "/undo", {"turns": 0}, "turns_invalid", "send `to`"),
+    ],
+)
+def test_advice_names_requests_and_not_methods(
+    client: Client, method: str, path: str, body: Any, code: str, request_named: str
+) -> None:
+    """A client has no `paths()` to call; a stream of one's own application keeps what the library says."""
+    reply = client.ask(method, f"{THREAD}{path}", body)
+
+    assert reply.json["code"] == code
+    assert request_named in reply.json["advice"]
+    assert "()" not in reply.json["advice"]
+
+
 def test_a_body_of_no_declared_type_is_told_which_header_to_send(client: Client) -> None:
     """What `curl -d` sends without a header is not taken for JSON."""
     sent = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -112,6 +113,7 @@ async def refused(client: mcp.Client, tool: str, **arguments: Any) -> tuple[str,
     """The class and the code of the error that a tool answers with."""
     answer: CallToolResult = await client.call_tool(tool, arguments)
     assert answer.is_error
+    assert not re.search(r"\w\(|/v1/", answer.structured_content["advice"])  # a client of tools has neither
     return answer.structured_content["title"], answer.structured_content["code"]
 
 

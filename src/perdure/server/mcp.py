@@ -33,7 +33,7 @@ from perdure.model.effect import Effect
 from perdure.runtime.tools.mcp import KEY
 from perdure.server.access import Access
 from perdure.server.keys import AuditEntry
-from perdure.server.problems import problem_of
+from perdure.server.problems import FOR_MCP, problem_of
 from perdure.server.routing import HttpCall, HttpRoute, encoded
 from perdure.shapes.text import now, spelled, stamp
 from perdure.version import __version__
@@ -298,7 +298,7 @@ def mcp_server(application: HttpServer, access: Access | None = None) -> Server[
         try:
             return _result(await _called(application, asker(context), tool, params, context))
         except Exception as error:  # noqa: BLE001  # the edge: every error is an answer of the tool
-            document, _ = problem_of(error, place=application.place)
+            document, _ = problem_of(error, place=application.place, advice=FOR_MCP)
             return _result(msgspec.to_builtins(document), is_error=True)
 
     return Server(

@@ -209,7 +209,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 | 500, 503 | `Corrupt`; `Unavailable`, with `Retry-After` |
 | 502 | `RunFailed`: the run has begun and failed; `facts.run` is its result, with `why`. In a stream it is the event `error`, with the same document |
 
-Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md).
+Errors are documents of RFC 9457 with `code`, `facts` and `advice`, as in [errors](errors.md); the advice names requests.
 Streams have the events of [streams](streams.md): a durable one has its cursor as `id`, the others have none.
 Below `ai-sdk` they are the AI SDK's UI message stream {ui_stream}, below `ag-ui` the events of AG-UI {ag_ui} ([how](../how-to/chat-front-end.md)).
 

@@ -1,8 +1,8 @@
 """Problem documents (RFC 9457): every error of the error tree as an HTTP status and a JSON body.
 
-The status follows from the class of the error, the body has its code, its facts and its advice.  A fact that JSON
-cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is not sent.
-The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
+The status follows from the class of the error, the body has its code, its facts, and advice in the words of a client.
+A fact that JSON cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is
+not sent.  The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
 user of a database, are nothing for clients, least of all for those without a credential.  Of another store that an
 error is about they are told the last part of its address.
 """
@@ -19,11 +19,23 @@ import msgspec
 from starlette.responses import Response
 
 from perdure import errors
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, RunFailed
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "HttpProblem", "Problem", "last_part", "problem_of", "problem_response"]
+__all__ = [
+    "FOR_HTTP",
+    "FOR_MCP",
+    "FOR_PROGRAMS",
+    "MEDIA_TYPE",
+    "STATUSES",
+    "HttpProblem",
+    "Problem",
+    "advice_for",
+    "last_part",
+    "problem_of",
+    "problem_response",
+]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -45,6 +57,107 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
 
 _FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
 _LOGGED = "The log of the server has the cause."
+
+# The library advises programs that hold a store, and names the method that helps.  A client has no such method: it is
+# told the request, or the tool, that does the same.  An error of any other code shows its own advice, which names none.
+_THREAD = "/v1/threads/{thread}"
+_RESOLVE = f"POST {_THREAD}/calls/{{call}}/resolve"
+
+FOR_PROGRAMS: Mapping[str, str] = {}  # the advice of the library as it is
+
+FOR_HTTP: Mapping[str, str] = {
+    "address_missing": "Start the server with code whose Backend has its address.",
+    "address_variable_missing": "Start the server with the address in its environment.",
+    "api_key_missing": "Start the server with the key in its environment.",
+    "api_key_not_sent": "Name the key, or whose server it is, where the code of the server declares the backend.",
+    "api_key_not_taken": "Leave the key out of the code of the server.",
+    "api_key_refused": "Start the server with the right key in its environment.",
+    "backend_differs": f"A thread that has begun is moved by POST {_THREAD}/switch, after a check.",
+    "backend_missing": "Give the agent a backend in the code of the server.",
+    "backend_not_given": (
+        f"Start the server with code that has it, or move the thread to another with POST {_THREAD}/switch; a run that "
+        f"was cut off has to be ended first, with POST {_THREAD}/cancel."
+    ),
+    "backend_without_requests": f"GET {_THREAD}/context has what the model is shown.",
+    "busy": f"Wait for it, or end it with POST {_THREAD}/cancel.",
+    "call_not_found": f"GET {_THREAD}/calls lists the calls.",
+    "call_open": (
+        f"Decide it with POST {_THREAD}/decide, go on with POST {_THREAD}/resume, or state its outcome with {_RESOLVE}."
+    ),
+    "call_started": f"Go on with POST {_THREAD}/resume, or end its run with POST {_THREAD}/cancel, first.",
+    "call_waits_for_child": "Decide what the child waits for: GET /v1/approvals lists it.",
+    "child_gone": f"Find out what it did, and state the outcome of the call with {_RESOLVE}.",
+    "cursor_invalid": "Send the `id` of an earlier event.",
+    "failed_run_call_unclear": (
+        f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
+    ),
+    "failed_run_followed": (
+        f"Send the input with another Idempotency-Key, or take those turns back with POST {_THREAD}/undo first."
+    ),
+    "failed_run_undone": (
+        f"Take an undo back with POST {_THREAD}/redo, or send the input with another Idempotency-Key."
+    ),
+    "failure_not_recorded": f"POST {_THREAD}/resume goes on with it, POST {_THREAD}/cancel ends it.",
+    "file_read_only": "The server may only read that file: its rights have to be changed.",
+    "head_of_another_timeline": "Send the ETag of an answer about the timeline that the request is for.",
+    "held": "If nothing runs there any more, release it with `perdure runs release` where the store is.",
+    "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
+    "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
+    "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
+    "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
+    "merge_conflict": (
+        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make them equal on '
+        "both timelines."
+    ),
+    "model_not_found": "If it is new, add it to the file of models of the server.",
+    "not_a_backend": "Give a name such as 'anthropic:…', with a provider and a model; GET /v1/backends lists known ones.",
+    "not_an_ancestor": f"Name a commit that GET {_THREAD}/log lists there.",
+    "nothing_to_redo": (
+        f"Any commit can still be reached: POST {_THREAD}/undo with `to`, or POST {_THREAD}/fork with `at`."
+    ),
+    "op_reused": "Use a new Idempotency-Key for a new intent.",
+    "opened_read_only": "The server has opened this store to read only: it has to be started anew to write.",
+    "parent_run_undone": (
+        f"Take the undo back with POST {_THREAD}/redo on that thread, or end the child with POST {_THREAD}/cancel."
+    ),
+    "path_not_found": f"GET {_THREAD}/state lists the paths.",
+    "price_unknown": "Put the price into the file of models of the server.",
+    "reconcile_hook_missing": f"State the outcome with {_RESOLVE}.",
+    "recorded_step_missing": f"GET {_THREAD}/context without `at` has what the next step would be shown.",
+    "request_not_signed": "Say whose server it is where the code of the server declares the backend.",
+    "run_interrupted": f"POST {_THREAD}/resume finishes it, POST {_THREAD}/cancel ends it.",
+    "run_not_found": f"GET {_THREAD}/runs lists the runs.",
+    "run_to_steer_missing": f"Send the words with POST {_THREAD}/run.",
+    "run_undone": f"Take the undo back with POST {_THREAD}/redo, or end it with POST {_THREAD}/cancel.",
+    "runs_waiting": f"Finish them with POST {_THREAD}/resume, or end them with POST {_THREAD}/cancel.",
+    "server_changed": (
+        "Start the server with code whose Backend leads to the same server; to move the thread on purpose: `perdure "
+        "threads switch --base-url`."
+    ),
+    "server_not_named": "Say which server you mean where the store is: `perdure threads switch --base-url`.",
+    "thread_not_found": "Begin it with POST /v1/threads, or list the threads with GET /v1/threads.",
+    "thread_of_another_agent": "Choose another id, or go on as the agent that it has.",
+    "thread_removed": "Begin it again with POST /v1/threads.",
+    "ticket_not_found": "GET /v1/approvals lists what waits.",
+    "timeline_not_found": f"GET {_THREAD}/timelines lists the timelines.",
+    "tool_not_declared": "Start the server with the code that declares it: `perdure serve --code MODULE:NAME`.",
+    "transport_not_found": "Start the server with code whose agent has a backend that takes steps itself.",
+    "turns_invalid": "For a moment send `to`.",
+    "value_missing": "Send it as `value`.",
+    "value_not_taken": "Leave `value` out.",
+}
+
+FOR_MCP: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
+    "call_not_found": "The tool `approvals` lists the calls that wait.",
+    "call_waits_for_child": "Decide what the child waits for: the tool `approvals` lists it.",
+    "held": FOR_HTTP["held"],
+    "in_doubt": "Call the tool again with the same key; it will not be applied twice.",
+    "op_reused": "Use a new key for a new intent.",
+    "path_not_found": "The tool `state` without a path lists the paths.",
+    "thread_not_found": "The tool `threads` lists the threads.",
+    "ticket_not_found": "The tool `approvals` lists what waits.",
+    "timeline_not_found": "Leave it out for `main`.",
+}
 
 _log = logging.getLogger("perdure.server")
 
@@ -79,15 +192,20 @@ class HttpProblem(PerdureError):
 
 
 def problem_of(
-    error: BaseException, *, place: str, had_precondition: bool = False
+    error: BaseException,
+    *,
+    place: str,
+    had_precondition: bool = False,
+    advice: Mapping[str, str] = FOR_HTTP,
 ) -> tuple[Problem, dict[str, str]]:
     """Return the document for an error, and the headers that belong to it.
 
     `place` is where the store is, which no client is told; "" if that is no secret, or not known.
     `had_precondition`: the request had an If-Match, so that a stale head is 412.
+    `advice` is what such a client can do, by the code of the error.
     """
     if isinstance(error, HttpProblem):
-        return _document(error, error.status, {}), error.headers
+        return _document(error, error.status, {}, error.advice), error.headers
     if not isinstance(error, PerdureError):
         _log.error("the server failed to answer a request", exc_info=error)
         hidden = PerdureError(
@@ -95,7 +213,7 @@ def problem_of(
             code="server_failed",
             advice=_LOGGED,
         )
-        return _document(hidden, 500, {}), {}
+        return _document(hidden, 500, {}, hidden.advice), {}
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     if had_precondition and isinstance(error, errors.StaleHead):
         status = 412
@@ -104,17 +222,29 @@ def problem_of(
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
     told = _for_clients(error)
-    document = _document(told, status, _facts(told))
+    document = _document(told, status, _facts(told), advice_for(told, advice))
     if place and any(place in str(part) for part in (document.detail, document.advice, document.facts)):
         _log.warning("the store of the server failed: %s", error)
         return msgspec.structs.replace(document, detail=_FAILED, advice=_LOGGED, facts={}), headers
     return document, headers
 
 
-def problem_response(error: BaseException, *, place: str, had_precondition: bool = False) -> Response:
-    """Return the answer to a request that led to an error; `place` as for `problem_of`."""
-    document, headers = problem_of(error, place=place, had_precondition=had_precondition)
+def problem_response(
+    error: BaseException,
+    *,
+    place: str,
+    had_precondition: bool = False,
+    advice: Mapping[str, str] = FOR_HTTP,
+) -> Response:
+    """Return the answer to a request that led to an error; the other arguments are those of `problem_of`."""
+    document, headers = problem_of(error, place=place, had_precondition=had_precondition, advice=advice)
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
+
+
+def advice_for(error: PerdureError, table: Mapping[str, str]) -> str:
+    """Return what to do about an error in the words of a table.  A failed run has the advice of its cause."""
+    cause = error.__cause__ if isinstance(error, RunFailed) and error.code not in table else error
+    return table.get(cause.code, error.advice) if isinstance(cause, PerdureError) else error.advice
 
 
 def _for_clients(error: PerdureError) -> PerdureError:
@@ -133,14 +263,14 @@ def last_part(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-def _document(error: PerdureError, status: int, facts: dict[str, Any]) -> Problem:
+def _document(error: PerdureError, status: int, facts: dict[str, Any], advice: str) -> Problem:
     return Problem(
         type=f"urn:perdure:error:{error.code}",
         title=type(error).__name__,
         status=status,
         detail=error.message,
         code=error.code,
-        advice=error.advice,
+        advice=advice,
         facts=facts,
     )
 

@@ -365,7 +365,6 @@ def no_thread(id: str) -> NotFound:
     return NotFound(
         f"there is no thread '{id}'; nothing was done.",
         code="thread_not_found",
-        advice="Begin it with POST /v1/threads, or list the threads with GET /v1/threads.",
         thread=id,
     )
 

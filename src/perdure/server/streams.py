@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from perdure.aio.proxy import EventIterator
 from perdure.errors import NotFound
 from perdure.runtime.events import Committed, Happened, Happening, RunEnded
 from perdure.runtime.session.result import Result
-from perdure.server.problems import problem_of, problem_response
+from perdure.server.problems import FOR_HTTP, FOR_PROGRAMS, problem_of, problem_response
 from perdure.shapes.ledger import EventShape, TicketShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.store import Store
@@ -91,6 +91,7 @@ async def frames(
     ended: Callable[[Any], Awaitable[object]] | None = None,
     *,
     place: str,
+    advice: Mapping[str, str] = FOR_HTTP,
 ) -> AsyncIterator[bytes]:
     """Yield the events of a stream as server-sent events; an error is the last, and does not tell the store's `place`."""
     try:
@@ -101,7 +102,7 @@ async def frames(
             else:
                 yield frame_of(event)
     except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
-        yield frame("error", problem_of(error, place=place)[0])
+        yield frame("error", problem_of(error, place=place, advice=advice)[0])
 
 
 async def watched(happenings: AsyncIterator[Happening], begun: asyncio.Future[None]) -> Result:
@@ -158,7 +159,7 @@ class EventStream(Response):
             try:
                 await self._begin()
             except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
-                await problem_response(error, place="")(scope, receive, send)
+                await problem_response(error, place="", advice=FOR_PROGRAMS)(scope, receive, send)
                 return
         with _until_exit() as exiting:
             await send(
@@ -310,7 +311,8 @@ def events(stream: AsyncIterator[Happening]) -> EventStream:
     What keeps it from beginning, such as a text that is no cursor or other words under a known id, is answered with a
     problem document and its status; later errors are the last event.
     """
-    shown = frames(stream, place="")  # the application's store is not known here
+    # The application's store is not known here, and neither are the requests that it answers.
+    shown = frames(stream, place="", advice=FOR_PROGRAMS)
     if not isinstance(stream, EventIterator):
         return EventStream(shown)
     return EventStream(shown, begin=stream.begin, ends_by_itself=not stream.is_endless)
