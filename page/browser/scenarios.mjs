@@ -731,6 +731,11 @@ export const scenarios = {
         return moves.filter((move) => ['undo', 'redo'].includes(move.act)).map((move) => move.act).sort().join() === 'redo,redo,undo,undo';
       });
       await row(page, 2).waitFor();
+      // An undo by another client is an event: nothing has to be loaded again.
+      await page.evaluate(async () => (await fetch(`${window.root}v1/threads/undone/undo`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}' })).text());
+      await row(page, 2).waitFor({ state: 'detached' });
+      await page.keyboard.press('r');
+      await row(page, 2).waitFor();
       await page.getByRole('link', { name: 'Moves' }).click();
       await page.getByRole('cell', { name: 'redo', exact: true }).nth(1).waitFor();
       await picture('moves');

@@ -527,12 +527,12 @@ def test_the_inbox_counts_the_approvals_that_the_key_may_see() -> None:
 HARMLESS = {
     Thread: {
         "add", "agent_map", "approvals", "backend", "call", "change", "check_switch", "checkpoint", "checkpoints",
-        "context", "costs", "delete", "digest", "entries", "entry", "export", "get", "given", "hand_off", "head", "log",
+        "context", "costs", "cursor", "delete", "digest", "entries", "entry", "export", "get", "given", "hand_off", "head", "log",
         "losses", "paths", "plan", "put", "render", "replay", "rm", "root", "run", "schedule", "seal", "server", "shown",
         "start", "steer", "stream", "switch", "transcript", "turns", "values", "cherry_pick",
     },
     View: {
-        "agent_map", "backend", "checkpoint", "checkpoints", "context", "digest", "entries", "entry", "get", "head",
+        "agent_map", "backend", "checkpoint", "checkpoints", "context", "cursor", "digest", "entries", "entry", "get", "head",
         "log", "losses", "paths", "root", "server", "transcript", "turns", "values",
     },
     Artifacts: {"put"},

@@ -83,6 +83,23 @@ def test_a_stream_without_a_cursor_would_miss_events(client: Client, store: Stor
     assert whole(store) != []
 
 
+def test_a_client_goes_on_from_what_it_read_and_hears_of_the_undo_since(client: Client, store: Store) -> None:
+    """The cursor is in the answer that was read; the id of the move leads on, and so does the commit of the answer."""
+    read = client.get("/v1/threads/chat/transcript").json
+    client.post("/v1/threads/chat/undo", {"turns": 1})
+    head = store.thread("chat").head
+
+    (moved,) = client.events(f"{EVENTS}?wait=false&after={read['cursor']}")
+
+    assert (moved.type, moved.data["commit"]) == ("head.moved", head.commit)
+    assert moved.data["event"] == {"type": "head.moved", "act": "undo", "version": head.version}
+    assert list(client.events(f"{EVENTS}?wait=false", last=moved.id)) == []
+    assert [each.id for each in client.events(f"{EVENTS}?wait=false&after={read['commit']}")] == [moved.id]
+    assert (
+        list(client.events(f"{EVENTS}?wait=false")) == []
+    )  # the control: without a cursor it begins too late
+
+
 def test_a_client_that_joins_in_the_middle_gets_the_text_so_far_and_then_deltas(store: Store) -> None:
     """Two readers of one message, of which the second comes late, have the same text."""
     held, go_on = threading.Event(), threading.Event()

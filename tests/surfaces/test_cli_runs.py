@@ -424,6 +424,19 @@ def test_people_follow_words_and_commits(house: Shell) -> None:
     assert house.ok("threads", "follow", "house").out == ""
 
 
+def test_an_undo_is_followed_after_the_commit_that_was_read(house: Shell) -> None:
+    """For people and for programs; after its own cursor nothing is left."""
+    read = house.ok("threads", "show", "house", "--json").json
+    house.ok("threads", "undo", "house")
+
+    shown = house.ok("threads", "follow", "house", "--after", read["commit"]).out
+    (line,) = events(house.ok("threads", "follow", "house", "--after", read["cursor"], "--json"))
+
+    assert shown.split()[:5] == ["undo", "the", "timeline", "is", "now"]
+    assert (line["type"], line["event"]["act"]) == ("head.moved", "undo")
+    assert house.ok("threads", "follow", "house", "--after", line["cursor"]).out == ""
+
+
 def test_a_cursor_of_another_thread_is_not_found(house: Shell) -> None:
     """Nothing is followed."""
     ended = house("threads", "follow", "house", "--after", "0.0." + "0" * 64)

@@ -107,6 +107,7 @@ class _View(HeldProxy[_V]):
 
     head = AsyncProperty[Head]("head")
     digest = AsyncProperty["Digest | None"]("digest")
+    cursor = AsyncProperty[str]("cursor")
     root = AsyncProperty[Digest]("root")
     backend = AsyncProperty["str | None"]("backend")
     server = AsyncProperty["str | None"]("server")
@@ -335,7 +336,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     async def follow(
         self, after: str | None = None, *, wait: bool = False
     ) -> AsyncGenerator[Happening | None]:
-        """Yield the events of this timeline after a cursor, from any process; None begins with the live run.
+        """Yield the events of this timeline after a cursor or a commit, from any process; None begins with the live run.
 
         Ends when no run lives here; with `wait` it goes on for the next one.  Raises `Invalid` for what
         is no cursor, `NotFound` for one of another thread.

@@ -1,6 +1,7 @@
 """The typed events of a run's stream, in one ordered sequence.
 
-Durable events come from commits.  Each has a cursor, and is delivered exactly once, in order, from any process.
+Durable events come from commits and from the other moves of the head.  Each has a cursor, and is delivered exactly once,
+in order, from any process.
 Live events show what happens at the moment: text and calls as the model writes them.  They are not stored; a
 reader that connects later gets `TextSoFar` instead.
 """
@@ -8,16 +9,20 @@ reader that connects later gets `TextSoFar` instead.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from perdure.errors import Invalid
 from perdure.model.call import CallRecord
+from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.event import Event, RunFinished
 from perdure.model.message import Message
 from perdure.model.ticket import Ticket
+
+if TYPE_CHECKING:
+    from perdure.engines.contract import Step
 
 __all__ = [
     "CallProgress",
@@ -25,6 +30,7 @@ __all__ = [
     "Cursor",
     "Happened",
     "Happening",
+    "HeadMoved",
     "Live",
     "ReasoningDelta",
     "RunEnded",
@@ -33,32 +39,49 @@ __all__ = [
     "WaitingCall",
 ]
 
-_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.([0-9a-f]{64})")
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.(-|[0-9a-f]{64})(?:\.([0-9]{1,18}))?")
+_COMMIT = re.compile(r"[0-9a-f]{64}")
+_AFTER_ALL = 999_999_999  # an index beyond that of any event of a commit
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A place in the stream: after the n-th durable event of a commit."""
+    """A place in the stream: after the n-th durable event of a commit, as the head came to it by one of its moves."""
 
     depth: int
-    commit: Digest
-    index: int
+    commit: Digest | None  # None: before the first
+    index: int  # one more than the commit has events: after the commit; two more: also after the move of the head
+    version: int | None = None  # of the head after that move; None: the last one that led to the commit
+
+    @classmethod
+    def after(cls, step: Step | None, version: int | None = None) -> Cursor:
+        """Return the place after everything up to a commit, None is before the first, and up to a version of the head.
+
+        Without the version it is after the last move that led to the commit.
+        """
+        if step is None:
+            return cls(0, None, 2, version)
+        return cls(step.commit.depth, step.digest, len(step.changeset.events) + 2, version)
 
     def __str__(self) -> str:
         """Return the place as text that `read` takes."""
-        return f"{self.depth}.{self.index}.{self.commit}"
+        place = f"{self.depth}.{self.index}.{self.commit or '-'}"
+        return place if self.version is None else f"{place}.{self.version}"
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Return the place that `text` names; raises `Invalid`."""
+        """Return the place that `text` names, after a commit if it is the digest of one; raises `Invalid`."""
+        if _COMMIT.fullmatch(str(text)):
+            return cls(0, Digest(text), _AFTER_ALL)
         match = _CURSOR.fullmatch(str(text))
         if match is None:
             raise Invalid(
                 f"{text!r} is not a cursor; nothing was followed.",
                 code="cursor_invalid",
-                advice="Give event.cursor of an earlier event.",
+                advice="Give event.cursor of an earlier event, or the commit that was read.",
                 cursor=text,
             )
-        return cls(int(match[1]), Digest(match[3]), int(match[2]))
+        commit = None if match[3] == "-" else Digest(match[3])
+        return cls(int(match[1]), commit, int(match[2]), int(match[4]) if match[4] else None)
 
 
 class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +132,23 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     def type(self) -> str:
         """Its name in a stream."""
         return "committed"
+
+
+class HeadMoved(msgspec.Struct, frozen=True, kw_only=True):
+    """The head moved otherwise than by a new commit: what is true now is what was true at `commit`.
+
+    Where it came to a line with commits that the timeline never had, the events of these come before it.
+    """
+
+    cursor: str
+    act: Act  # `undo`, `redo`, `promote` or `seal`
+    commit: Digest | None  # None: before the first
+    version: int  # of the head
+
+    @property
+    def type(self) -> str:
+        """Its name in a stream."""
+        return "head.moved"
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -187,7 +227,7 @@ class RunEnded(msgspec.Struct, frozen=True):
 
 
 Live: TypeAlias = TextDelta | ReasoningDelta | CallProgress
-Happening: TypeAlias = Happened | Committed | TextSoFar | Live | RunEnded
+Happening: TypeAlias = Happened | Committed | HeadMoved | TextSoFar | Live | RunEnded
 
 
 def type_name(event: Event) -> str:

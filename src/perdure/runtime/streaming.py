@@ -1,8 +1,8 @@
 """Streams a run while it goes on, and follows the durable events of a timeline after a cursor.
 
-Durable events are read from commits, each once and in order, from any process.  After an undo or a promote
-the timeline has other commits: then the events after the last common commit follow.  A commit that was undone
-before a follower read it was true for a while, so its events come too; the moves of the timeline tell of it.
+Durable events are read from the recorded moves of the head, each once and in order, from any process.  An undo, a redo,
+a promote or a seal is an event of its own (`HeadMoved`).  A commit that was undone before a follower read it was true for
+a while, so its events come too, and the undo after them.
 
 Text comes from the run's feed.  A watcher that begins in the middle of a message gets one `TextSoFar`, then the text
 that is written after that.  If the run lives in another process, its feed is mirrored here; text that was said before
@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TypeAlias
 
 import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound, Unavailable
-from perdure.history import reader
+from perdure.history import ancestry, reader
+from perdure.history.ancestry import Point
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, tickets
 from perdure.model.commit import Act, MoveRecord
@@ -39,6 +41,7 @@ from perdure.runtime.events import (
     Cursor,
     Happened,
     Happening,
+    HeadMoved,
     Live,
     RunEnded,
     TextSoFar,
@@ -53,13 +56,12 @@ from perdure.runtime.session.result import Result
 
 __all__ = ["Follower", "cursor_at", "cursor_before", "Following", "Watching", "follow", "stream"]
 
+Durable: TypeAlias = Happened | Committed | HeadMoved
 
-def cursor_at(space: Space, commit: Digest | None) -> Cursor | None:
-    """Return the cursor after everything in a commit; None is before the first."""
-    if commit is None:
-        return None
-    step = space.step(commit)
-    return Cursor(step.commit.depth, commit, len(step.changeset.events) + 1)
+
+def cursor_at(space: Space, commit: Digest | None, version: int | None = None) -> Cursor:
+    """Return the cursor after everything up to a commit, as `Cursor.after` does."""
+    return Cursor.after(None if commit is None else space.step(commit), version)
 
 
 def cursor_before(space: Space, run: str) -> Cursor | None:
@@ -69,113 +71,182 @@ def cursor_before(space: Space, run: str) -> Cursor | None:
 
 
 class Follower:
-    """Reads the durable events of a timeline from a cursor on, and goes on where it stopped."""
+    """Reads the durable events of a timeline from a cursor on, and goes on where it stopped.
+
+    What there is to read follows from the recorded moves of the head, so it is the same for every reader.  A move brings the
+    events of the commits that the timeline had not had before it, and, unless it is a commit, one event of its own.
+    """
 
     def __init__(self, space: Space, timeline: str, after: Cursor | None) -> None:
         """Start after a cursor; None is before the first event."""
         self._space, self._timeline = space, timeline
         self._at = after
-        self._version: int | None = None  # of the head when it was last read; None: it has to be found
-        self._left: list[Cursor] = []  # the ends of lines that the timeline has left
-        if after is not None:
-            self._check(after)
+        self._version: int | None = None  # of the last move that was read whole; None: it has to be found
+        if after is not None and after.commit is not None:
+            self._check(after.commit)
 
     @property
     def cursor(self) -> str | None:
         """The cursor of the last event that was read."""
         return None if self._at is None else str(self._at)
 
-    def read(self, upto: Digest | None = None) -> Iterator[Happened | Committed]:
+    def read(self, upto: Digest | None = None) -> Iterator[Durable]:
         """Yield the events that have become durable since; only `upto` a commit, if the timeline has it."""
         head = reader.head_of(self._space, self._timeline)
-        if upto is not None and reader.is_ancestor(self._space, upto, head.commit):
-            yield from self._read_to(upto)
+        if self._version is None:
+            yield from self._begin(head)
+        if upto is None or not reader.is_ancestor(self._space, upto, head.commit):
+            upto = None
+        elif self._has_read(upto):
             return
-        for commit in self._visited(head):
-            yield from self._read_to(commit)
-        self._version = head.version
+        for move in self._moves(head):
+            for step in self._new(move):
+                yield from self._events(step, move.version)
+                if step.digest == upto:
+                    return
+            if move.act is not Act.COMMIT and not self._is_told(move):
+                self._at = cursor_at(self._space, move.to, move.version)
+                yield HeadMoved(cursor=str(self._at), act=move.act, commit=move.to, version=move.version)
+            self._version = move.version
+            if upto is not None and move.to == upto:
+                return
 
-    def _read_to(self, commit: Digest) -> Iterator[Happened | Committed]:
-        """Yield the events up to this commit that were not read before."""
-        if self._at is not None and self._at.commit == commit and self._is_whole(commit):
+    def _begin(self, head: Head) -> Iterator[Durable]:
+        """Find the move after which the reading begins; yield what is left of the commit that it led to."""
+        at = self._at or Cursor.after(None)
+        self._version = self._version_of(at, head)
+        if self._version is not None:
             return
-        for step in self._new(commit):
-            yield from self._events(step)
-
-    def _visited(self, head: Head) -> list[Digest]:
-        """Return where each line ended that the timeline was on since it was last read, oldest first."""
-        at, version, now = self._at, self._version, [] if head.commit is None else [head.commit]
-        is_near = (
-            at is not None and at.commit == head.commit if version is None else head.version <= version + 1
+        if self._at is not None:  # of another timeline, if it names a version
+            self._at = at = msgspec.structs.replace(at, version=None)
+        space, moves = (
+            self._space,
+            loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1),
         )
-        if at is None or is_near:
-            return now
-        ends: list[Digest] = []
-        later: MoveRecord | None = None
-        moves = loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1)
-        for move in islice(moves, _MOVES_MAX if version is None else None):
-            is_end = later is None or later.act is not Act.COMMIT  # else the later commit is on top of it
-            if is_end and move.to is not None:
-                ends.append(move.to)
-            if move.version == version or (version is None and move.to == at.commit):
-                return ends[::-1]
-            later = move
-        return now  # where the cursor was is not known
+        oldest = 0
+        for move in islice(moves, _MOVES_MAX):
+            oldest = move.version
+            if move.to == at.commit:
+                self._version = move.version
+                break
+        if self._version is None and at.commit is None and oldest <= 1:
+            self._version = oldest - 1 if oldest else 0
+        if (
+            self._version is None
+        ):  # the commit is in the middle of a line: what comes after it on the line of now
+            self._version = head.version
+            rest = MoveRecord(
+                timeline=self._timeline,
+                version=head.version,
+                act=Act.FORK,
+                op_id="",
+                from_=at.commit,
+                to=head.commit,
+            )
+            for step in self._new(rest, earlier=()):
+                yield from self._events(step, head.version)
+        elif at.commit is not None:
+            step = space.step(at.commit)
+            if at.index <= len(step.changeset.events):
+                yield from self._events(step, self._version)
 
-    def _check(self, cursor: Cursor) -> None:
-        if self._space.find(cursor.commit) is None:
+    def _version_of(self, at: Cursor, head: Head) -> int | None:
+        """Return the version up to which a cursor has read all moves; None: it does not say, or is of another timeline."""
+        space = self._space
+        if at.version is None or at.version > head.version:
+            return None
+        if at.version == head.version and at.commit == head.commit and self._is_after(at, head.commit):
+            return at.version
+        found = space.engine.moves(space.name, self._timeline, before=at.version + 1, limit=1)
+        if not found:
+            return 0 if at.version == 0 and at.commit is None else None
+        (move,) = found
+        is_new = reader.is_ancestor(space, at.commit, move.to) and not reader.is_ancestor(
+            space, at.commit, move.from_
+        )
+        return at.version - 1 if move.version == at.version and (at.commit == move.to or is_new) else None
+
+    def _is_after(self, at: Cursor, commit: Digest | None) -> bool:
+        """True if a cursor at `commit` is after it and after the move that led to it."""
+        return at.index >= cursor_at(self._space, commit).index
+
+    def _is_told(self, move: MoveRecord) -> bool:
+        at = self._at
+        is_there = at is not None and at.version == move.version and at.commit == move.to
+        return is_there and at is not None and self._is_after(at, move.to)
+
+    def _has_read(self, commit: Digest) -> bool:
+        """True if everything up to a commit of the line was read."""
+        at = self._at
+        if at is None or at.commit is None or not reader.is_ancestor(self._space, commit, at.commit):
+            return False
+        return commit != at.commit or at.index > len(self._space.step(commit).changeset.events)
+
+    def _moves(self, head: Head) -> Iterator[MoveRecord]:
+        """Yield the moves that were not read whole, oldest first."""
+        engine, space = self._space.engine, self._space.name
+        while self._version is not None and self._version < head.version:
+            last = min(self._version + _MOVES_PAGE, head.version)
+            count = last - self._version
+            if count == 1:
+                page = engine.moves(space, self._timeline, before=last + 1, limit=1)
+            else:
+                page = tuple(islice(loops.moves(engine, space, self._timeline, before=last + 1), count))
+            yield from reversed(page)
+
+    def _check(self, commit: Digest) -> None:
+        if self._space.find(commit) is None:
             raise NotFound(
-                f"'{self._space.label}' has no commit {cursor.commit[:12]}; nothing was followed.",
+                f"'{self._space.label}' has no commit {commit[:12]}; nothing was followed.",
                 code="cursor_commit_not_found",
                 advice="Give a cursor of this thread.",
                 thread=self._space.label,
-                commit=cursor.commit,
+                commit=commit,
             )
 
-    def _is_whole(self, commit: Digest) -> bool:
-        assert self._at is not None
-        return self._at.index > len(self._space.step(commit).changeset.events)
+    def _new(self, move: MoveRecord, *, earlier: Iterable[Digest | None] | None = None) -> list[Step]:
+        """Return the commits that the timeline had not had before a move and that were not read, oldest first.
 
-    def _new(self, head: Digest) -> list[Step]:
-        """Return the commits to read, oldest first: the one that was read in part, and all after it."""
+        `earlier` are the ends of other lines that it was on before; None: they are read if they are needed.
+        """
+        if move.to is None or move.act is Act.REDO:
+            return []
+        at, top = self._at, ancestry.point(self._space, move.to)
         found: list[Step] = []
-        known = self._ancestors()
-        for step in reader.steps(self._space, head):
-            if known(step):
-                if (
-                    self._at is not None
-                    and step.digest == self._at.commit
-                    and not self._is_whole(step.digest)
-                ):
+        for step in ancestry.walk(self._space, ancestry.Stretch(top, self._had(move, top, earlier))):
+            if at is not None and at.commit == step.digest and at.version in (None, move.version):
+                if at.index <= len(step.changeset.events):
                     found.append(step)
                 break
             found.append(step)
-            if (
-                self._at is not None
-                and step.commit.first_parent == self._at.commit
-                and self._is_whole(self._at.commit)
-            ):
-                return found[::-1]
-        if self._at is not None and found and found[-1].digest != self._at.commit:
-            self._left = [*self._left, self._at][-_LEFT_MAX:]
         return found[::-1]
 
-    def _ancestors(self) -> Callable[[Step], bool]:
-        """Return a test whether a commit was read before: it is the end of a line that was read, or an ancestor of it."""
-        space, ends = self._space, [*self._left, *([self._at] if self._at else [])]
-        return lambda step: any(
-            step.commit.depth <= end.depth and reader.is_ancestor(space, step.digest, end.commit)
-            for end in ends
-        )
+    def _had(self, move: MoveRecord, top: Point, earlier: Iterable[Digest | None] | None) -> int:
+        """Return the depth of the last commit on the line of a move that the timeline had before it; -1: none."""
+        space, before = self._space, move.from_
+        if move.act is Act.COMMIT and space.step(top.digest).commit.first_parent == before:
+            return top.depth - 1
+        nearest = ancestry.meet(space, top, None if before is None else ancestry.point(space, before))
+        depth = -1 if nearest is None else nearest.depth
+        if depth == top.depth or (move.act is Act.COMMIT and (nearest and nearest.digest) == before):
+            return depth  # it went back, or on
+        ends = set(self._ends_before(move) if earlier is None else earlier)
+        met = [ancestry.meet(space, top, ancestry.point(space, end)) for end in ends if end is not None]
+        return max([depth, *(each.depth for each in met if each is not None)])
 
-    def _events(self, step: Step) -> Iterator[Happened | Committed]:
+    def _ends_before(self, move: MoveRecord) -> Iterator[Digest | None]:
+        """Yield where lines ended that the timeline was on before a move, newest first."""
+        moves = loops.moves(self._space.engine, self._space.name, self._timeline, before=move.version)
+        return (each.from_ for each in islice(moves, _MOVES_MAX) if each.act is not Act.COMMIT)
+
+    def _events(self, step: Step, version: int) -> Iterator[Durable]:
         """Yield the events of a commit that were not read before, then the commit itself."""
-        events = step.changeset.events
+        events, depth = step.changeset.events, step.commit.depth
         begin = self._at.index if self._at is not None and self._at.commit == step.digest else 0
         for index, event in enumerate(events[begin:], begin + 1):
-            self._at = Cursor(step.commit.depth, step.digest, index)
+            self._at = Cursor(depth, step.digest, index, version)
             yield self._happened(step, event)
-        self._at = Cursor(step.commit.depth, step.digest, len(events) + 1)
+        self._at = Cursor(depth, step.digest, len(events) + 1, version)
         yield Committed(
             cursor=str(self._at),
             commit=step.digest,
@@ -201,8 +272,8 @@ class Follower:
             return None
 
 
-_MOVES_MAX = 1_000  # that are read to find out where a cursor was
-_LEFT_MAX = 16
+_MOVES_MAX = 1_000  # that are read to find out where a cursor was, and which lines the timeline was on
+_MOVES_PAGE = 256
 _CALLS_MAX = 64  # that a run of another process may have under way to be told of each
 _IDLE_SECONDS = 30.0
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
@@ -215,8 +286,8 @@ class Watching:
         """Watch the timeline; `wake` is called for every new item."""
         self._env, self._wake = env, wake
         self._pid = os.getpid()
-        head = reader.head_of(env.space, env.timeline).commit
-        self.follower = Follower(env.space, env.timeline, cursor_at(env.space, head))
+        head = reader.head_of(env.space, env.timeline)
+        self.follower = Follower(env.space, env.timeline, cursor_at(env.space, head.commit, head.version))
         self.ready = threading.Event()  # the run has begun, or never will
         self.settled = threading.Event()  # the result or the error is known
         self.watcher: Watcher | None = None
@@ -500,7 +571,8 @@ def _place(env: RunEnvironment, after: str | None) -> Cursor | None:
     space = env.space
     held = leases.current(space, env.timeline)
     if held is None:
-        return cursor_at(space, reader.head_of(space, env.timeline).commit)
+        head = reader.head_of(space, env.timeline)
+        return cursor_at(space, head.commit, head.version)
     first = space.engine.labelled(space.name, held.run)
     return cursor_at(space, space.step(first[0]).commit.first_parent) if first else None
 

@@ -43,7 +43,7 @@ from perdure.model.run import Cost, RunRecord
 from perdure.model.ticket import Ticket, Verdict
 from perdure.projections.transcript import Turn
 from perdure.runtime.agent.agent import Agent
-from perdure.runtime.events import CallProgress, Committed, Cursor, Happened, Happening, RunEnded
+from perdure.runtime.events import CallProgress, Committed, Cursor, Happened, Happening, HeadMoved, RunEnded
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.result import Result
@@ -508,7 +508,7 @@ class LimitedThread(_LimitedReads, Thread):
 
     def sees_event(self, event: Happening) -> bool:
         """True if an event is seen.  A commit that was undone before its reader came is told of, too."""
-        if isinstance(event, Happened | Committed):
+        if isinstance(event, Happened | Committed | HeadMoved):
             return self.sight.sees(event.commit)
         if isinstance(event, RunEnded):
             return True  # of the run that this handle began

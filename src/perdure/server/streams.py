@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from perdure import aio
 from perdure.aio.proxy import EventIterator
 from perdure.errors import NotFound
-from perdure.runtime.events import Committed, Happened, Happening, RunEnded
+from perdure.runtime.events import Committed, Happened, Happening, HeadMoved, RunEnded
 from perdure.runtime.session.result import Result
 from perdure.server.problems import FOR_HTTP, FOR_PROGRAMS, problem_of, problem_response
 from perdure.shapes.ledger import EventShape, TicketShape
@@ -72,7 +72,7 @@ def frame(kind: str, data: object, *, id: str | None = None) -> bytes:
 
 def frame_of(event: Happening, ended: Callable[[Any], object] | None = None) -> bytes:
     """Return an event of a stream as a server-sent event; `ended` makes the shape of a run's result."""
-    if isinstance(event, Happened | Committed):
+    if isinstance(event, Happened | Committed | HeadMoved):
         return frame(event.type, EventShape.of(event), id=event.cursor)
     if isinstance(event, RunEnded):
         result = {

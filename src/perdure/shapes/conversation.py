@@ -364,6 +364,7 @@ class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     timeline: str
     commit: str | None
+    cursor: str  # with which the events after them begin
     messages: list[MessageShape]
     more: bool  # whether there are older ones beyond the limit
 
@@ -375,6 +376,7 @@ class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
             thread=thread.id,
             timeline=thread.timeline,
             commit=seen.digest,
+            cursor=seen.cursor,
             messages=[MessageShape.of(entry) for entry in found[-limit:]],
             more=len(found) > limit,
         )

@@ -14,7 +14,7 @@ import msgspec
 from perdure.errors import Conflict, NotFound
 from perdure.model.message import view
 from perdure.model.run import Cost, Usage
-from perdure.runtime.events import Happened
+from perdure.runtime.events import Happened, HeadMoved
 from perdure.shapes.conversation import MessageShape, StepLossShape, step_losses, transcript_of
 from perdure.shapes.text import in_json, now, stamp
 
@@ -517,20 +517,32 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable event of a timeline, or the commit that holds those before it."""
+    """One durable event of a timeline, the commit that holds those before it, or another move of the head."""
 
-    type: str  # as in the catalogue of events; `committed` for a commit
+    type: str  # as in the catalogue of events; `committed` for a commit, `head.moved` for another move
     cursor: str  # to go on after it
-    commit: str
+    commit: str | None  # where the head moved to; null: before the first
     run: str | None
     reason: str | None  # of a commit
-    event: dict[str, Any] | None
+    event: dict[str, Any] | None  # of a move: `act` and `version`
     message: dict[str, Any] | None  # the words, where a message was appended
     approval: TicketShape | None  # the question, where a call began to wait
 
     @classmethod
-    def of(cls, event: Happened | Committed) -> Self:
+    def of(cls, event: Happened | Committed | HeadMoved) -> Self:
         """Return the event as programs read it."""
+        if isinstance(event, HeadMoved):
+            moved = {"type": event.type, "act": str(event.act), "version": event.version}
+            return cls(
+                type=event.type,
+                cursor=event.cursor,
+                commit=event.commit,
+                run=None,
+                reason=None,
+                event=moved,
+                message=None,
+                approval=None,
+            )
         happened = event if isinstance(event, Happened) else None
         message = happened.message if happened else None
         return cls(

@@ -190,6 +190,7 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
     begun_at: str
     head: HeadShape
     commit: str | None  # the moment that is shown
+    cursor: str  # with which the events after it begin
     names: list[str]  # that other frameworks have for it
     paths: int
     timelines: list[TimelineShape]
@@ -208,6 +209,7 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
             begun_at=stamp(thread.begun_at),
             head=HeadShape.of(seen.head),
             commit=seen.digest,
+            cursor=seen.cursor,
             names=[name for entry in seen.log(limit=1) for name in entry.names],
             paths=sum(1 for _ in seen.entries()),
             timelines=TimelineShape.every(thread, seen),

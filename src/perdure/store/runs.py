@@ -202,7 +202,8 @@ class Runs(Line, ABC):
     def follow(self, after: str | None = None, *, wait: bool = False) -> Iterator[Happening]:
         """Yield the events of this timeline after a cursor, from any process; None begins with the run that is live.
 
-        It ends when no run is live here; with `wait` it waits for the next run.
+        `after` may also be a commit, which begins after what was read there, as `view.cursor` does.  An undo, a redo or
+        a promote is an event, too.  It ends when no run is live here; with `wait` it waits for the next run.
         """
         return streaming.follow(self._env(), after, wait=wait)
 

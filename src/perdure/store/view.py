@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from perdure.projections.state import CanonicalAgentState, Ledger, Memorised
     from perdure.providers import contract as providers
     from perdure.providers.contract import Loss
+    from perdure.runtime import events
     from perdure.runtime.inference import preview
     from perdure.switching import current_backend
     from perdure.switching.checkpoint import derive, sources, stored
@@ -56,6 +57,7 @@ else:
     visibility = deferred("perdure.memory.visibility")
     runtime_layer = deferred("perdure.projections.runtime")
     layers = deferred("perdure.projections.state")
+    events = deferred("perdure.runtime.events")
     providers = deferred("perdure.providers.contract")
     current_backend = deferred("perdure.switching.current_backend")
     stored = deferred("perdure.switching.checkpoint.stored")
@@ -162,6 +164,13 @@ class View:
     def digest(self) -> Digest | None:
         """The commit that is read; None before the first."""
         return self._now()[1]
+
+    @property
+    def cursor(self) -> str:
+        """The cursor with which `follow` begins after what this view shows, moves of the head included."""
+        head, commit = self._now()
+        step = None if commit is None else self._space.step(commit)
+        return str(events.Cursor.after(step, head.version if commit == head.commit else None))
 
     @property
     def root(self) -> Digest:

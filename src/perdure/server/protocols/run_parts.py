@@ -27,7 +27,15 @@ from perdure.model.event import (
 from perdure.model.message import Block, Message, ReasoningSummary, ToolCall, ToolResult
 from perdure.model.run import RunRecord
 from perdure.model.ticket import CHILD_RUN, Ticket
-from perdure.runtime.events import Committed, Happened, Happening, ReasoningDelta, TextDelta, TextSoFar
+from perdure.runtime.events import (
+    Committed,
+    Happened,
+    Happening,
+    HeadMoved,
+    ReasoningDelta,
+    TextDelta,
+    TextSoFar,
+)
 
 if TYPE_CHECKING:
     from perdure import aio
@@ -192,7 +200,7 @@ class RunParts:
                         self._message, self._sent_length = None, {"reasoning": 0, "text": 0}
                         self._cursor, events = cursor, []
                         yield CommittedParts(cursor, parts)
-                    case Committed(cursor=cursor):
+                    case Committed(cursor=cursor) | HeadMoved(cursor=cursor):
                         self._cursor = cursor
                         if (await self._thread.find_run(self._run)).state != "running":
                             return  # another run may live here for long

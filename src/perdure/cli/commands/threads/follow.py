@@ -13,7 +13,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, words_of
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
-from perdure.runtime.events import Committed, Happened
+from perdure.runtime.events import Committed, Happened, HeadMoved
 from perdure.shapes.ledger import EventShape
 from perdure.shapes.text import shortened
 
@@ -36,11 +36,15 @@ _LENGTH = 200
 
 
 class Event(EventShape, Answer, frozen=True, kw_only=True):
-    """One durable event of a timeline, or the commit that holds those before it; one JSON object a line."""
+    """One durable event of a timeline, the commit that holds those before it, or a move; one JSON object a line."""
 
     def show(self, screen: Screen) -> None:
         """Print one line."""
-        if self.event is None:
+        if self.type == "head.moved":
+            act = str((self.event or {}).get("act"))
+            where = digest(self.commit) if self.commit else "before the first commit"
+            screen.cut((act.ljust(_NAME_WIDTH), "quiet"), "the timeline is now at ", where)
+        elif self.event is None:
             screen.cut(("committed".ljust(_NAME_WIDTH), "quiet"), f"{self.reason}  ", digest(self.commit))
         elif self.message is not None:
             role = str(self.event.get("role", "message"))
@@ -55,7 +59,8 @@ def follow(
     /,
     *,
     after: Annotated[
-        str | None, Parameter(metavar="CURSOR", help="Begin after this event; with the live run if left out")
+        str | None,
+        Parameter(metavar="CURSOR", help="Begin after this event or commit; with the live run if left out"),
     ] = None,
     wait: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Wait for the next run, until interrupted")
@@ -65,10 +70,11 @@ def follow(
 ) -> Iterator[Event]:
     """Print the events of a timeline as they are committed
 
-    Each event comes once, in order, from whichever process wrote it. It ends when no run lives
-    there. To continue later, give --after the cursor of the last event, which --json prints.
+    Each event comes once, in order, from whichever process wrote it, and so does an undo, a redo
+    or a promote. It ends when no run lives there. To continue later, give --after the cursor of
+    the last event, which --json prints, or the commit that was read.
     """
     with reading(everywhere) as store:
         for event in store.thread(thread, timeline=timeline).follow(after, wait=wait):
-            if isinstance(event, Happened | Committed):
+            if isinstance(event, Happened | Committed | HeadMoved):
                 yield Event.of(event)
