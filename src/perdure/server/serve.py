@@ -310,9 +310,17 @@ class ServeProtocol(HttpToolsProtocol):
 class _Uvicorn(uvicorn.Server):
     """The web server, which tells the application when it is to end."""
 
-    def __init__(self, config: uvicorn.Config, application: HttpServer, stop: Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, application: HttpServer, stop: Event, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._application, self._stop = application, stop
+        self._application, self._stop, self._ready = application, stop, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, and say so: from here on a signal is handled."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain at the first signal, and end the process at the second."""
@@ -348,10 +356,8 @@ async def _serving(
         http=ServeProtocol,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
-    server = _Uvicorn(config, application, stop)
+    server = _Uvicorn(config, application, stop, lambda: started(place) if started is not None else None)
     working = asyncio.create_task(_work(application, stop, at_once, report)) if work else None
-    if started is not None:
-        started(place)
     try:
         await server.serve(sockets=[listening])
     finally:
