@@ -991,3 +991,38 @@ export const scenarios = {
     return measured;
   },
 };
+
+/** Answers in the place of the server, with its own answer changed. */
+const changed = (pattern, change) => (context) => context.route(pattern, async (route) => {
+  const response = await route.fetch();
+  await route.fulfill({ response, body: change(await response.text()) });
+});
+
+/** Sends another body than the page does. */
+const sent = (pattern, change) => (context) => context.route(pattern, (route) => route.continue({ postData: change(route.request().postData() ?? '') }));
+
+// What breaks the thing that a scenario is about, for its control: the scenario must fail.
+export const spoilers = {
+  find: changed(/\/v1\/search\?/, (body) => JSON.stringify({ ...JSON.parse(body), found: [] })),
+  fork: sent(/\/fork\?/, (body) => JSON.stringify({ ...JSON.parse(body), at: 'main' })),
+  compare: changed(/\/v1\/threads\/trip-42\/(diff|state)/, (body) => body.replaceAll('12000', '12001')),
+  approve: sent(/\/decide/, (body) => body.replace('600', '601')),
+  switch: (context) => context.route(/\/undo/, (route) => route.fulfill({ json: {} })),
+  live: (context) => context.route(/\/events/, (route) => route.abort()),
+  // A page that reads the whole history of a thread, and the whole list, before it shows anything, and again to scroll.
+  large: (context) => context.addInitScript(() => {
+    const whole = (path) => {
+      for (let after = ''; after !== undefined; ) {
+        const request = new XMLHttpRequest();
+        request.open('GET', `/v1/${path}${after && `&after=${encodeURIComponent(after)}`}`, false);
+        request.send();
+        ({ next: after } = JSON.parse(request.responseText));
+      }
+    };
+    const history = () => whole('threads/long/turns?limit=20');
+    if (location.pathname === '/threads') whole('threads?limit=10');
+    if (location.pathname !== '/threads/long') return;
+    history();
+    addEventListener('scroll', history, { capture: true });
+  }),
+};

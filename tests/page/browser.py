@@ -58,6 +58,7 @@ def serving(store: str, directory: Path, *sizes: int, options: Sequence[str] = (
             log.seek(0)
             assert link, log.read()
             yield link
+            (directory / "go").touch()  # a run that a scenario left would not end
             process.terminate()
             process.communicate(timeout=_SECONDS_MAX)
 
@@ -93,14 +94,7 @@ class Browser:
         self, link: str, directory: Path, scenarios: Sequence[str], *, pictures: bool = DEEP
     ) -> dict[str, Any]:
         """Play scenarios; return what each found.  Raises `AssertionError` with those that failed."""
-        asked = {"link": link, "directory": str(directory), "names": scenarios, "hostile": HOSTILE}
-        assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
-        self._driver.stdin.write(json.dumps(asked | {"pictures": pictures}) + "\n")
-        self._driver.stdin.flush()
-        played = [
-            json.loads(line) for line in iter(self._driver.stdout.readline, "\n") if line or self._fail()
-        ]
+        played = self._played(link, directory, scenarios, pictures=pictures)
         PICTURES.mkdir(parents=True, exist_ok=True)
         for picture in directory.glob("*.png"):
             shutil.copy(picture, PICTURES / picture.name)
@@ -108,6 +102,21 @@ class Browser:
         assert not failed, "\n".join(f"{name}: {why}" for name, why in failed.items())
         assert [each["name"] for each in played] == list(scenarios)
         return {each["name"]: each["found"] for each in played}
+
+    def play_spoiled(self, link: str, directory: Path, scenarios: Sequence[str]) -> dict[str, Any]:
+        """Play scenarios while what each is about is broken; return why they failed, or what those found that did not."""
+        played = self._played(link, directory, scenarios, pictures=False, spoiled=True)
+        return {each["name"]: each.get("why", each.get("found")) for each in played}
+
+    def _played(
+        self, link: str, directory: Path, scenarios: Sequence[str], **options: bool
+    ) -> list[dict[str, Any]]:
+        asked = {"link": link, "directory": str(directory), "names": scenarios, "hostile": HOSTILE}
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(json.dumps(asked | options) + "\n")
+        self._driver.stdin.flush()
+        return [json.loads(line) for line in iter(self._driver.stdout.readline, "\n") if line or self._fail()]
 
     def _fail(self) -> NoReturn:
         """Tell why the driver has ended."""

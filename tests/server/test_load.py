@@ -41,19 +41,10 @@ def test_idle_followers_and_live_streams_share_a_server_for_a_while(tmp_path: Pa
     At full size the memory of the server grows by no more than its caches hold, and a piece comes little later than to
     a reader inside the server.
     """
-    with perdure.open(tmp_path / "store.db") as store:
-        for name in ("idle", *(f"live-{number}" for number in range(LIVE))):
-            store.thread(name, agent="clock")
-    command = ["-m", "tests.server.loaded_server", str(tmp_path / "store.db"), str(PIECES)]
-    with ForkedProcess(commands(), command, stdout=PIPE) as server:
-        assert server.stdout is not None
-        port, token = server.stdout.readline().split()
-        load = Load(int(port), token, server.pid)
-        asyncio.run(load.run())
-        metrics = Client(int(port), token).get("/metrics").body.decode()
-        server.terminate()
-        inside: list[float] = json.loads(server.stdout.read())
-    added = statistics.median(load.delays) - statistics.median(inside)
+    load = Load(LIVE, FOLLOWERS, SECONDS)
+
+    metrics, inside = load.serve_and_run(tmp_path)
+    added = added_seconds(load.delays, inside)
     figures = f"added {added * 1e3:.1f} ms, memory {load.memory}, {len(load.delays)} pieces, {load.runs} runs"
     print(figures)
 
@@ -63,6 +54,21 @@ def test_idle_followers_and_live_streams_share_a_server_for_a_while(tmp_path: Pa
     if DEEP:
         assert added <= ADDED_SECONDS_MAX, figures
         assert load.memory[-1] - load.memory[0] <= GROWTH_KB_MAX, figures
+
+
+def test_a_server_that_holds_pieces_back_is_found_by_the_same_measure(tmp_path: Path) -> None:
+    """Control: each piece leaves the server late, so the reader outside is behind the one inside, however fast either is."""
+    load = Load(1, 1, PIECES * PIECE_SECONDS)
+
+    _, inside = load.serve_and_run(tmp_path, held_back_seconds=10 * ADDED_SECONDS_MAX)
+    added = added_seconds(load.delays, inside)
+
+    assert added > ADDED_SECONDS_MAX
+
+
+def added_seconds(outside: list[float], inside: list[float]) -> float:
+    """How much later a piece comes to a reader of the server than to one inside it, in the middle of all pieces."""
+    return statistics.median(outside) - statistics.median(inside)
 
 
 @pytest.mark.parametrize("leaks", [False, True])
@@ -122,21 +128,36 @@ def _counted() -> int:
 class Load:
     """Followers that wait, and clients that run an agent again and again and read its words."""
 
-    def __init__(self, port: int, token: str, pid: int) -> None:
-        """Load the server on `port`, whose process is `pid`."""
-        self._port, self._token, self._pid = port, token, pid
+    def __init__(self, live: int, followers: int, seconds: float) -> None:
+        """Run agents for so many seconds, then wake the followers."""
+        self._live_max, self._followers, self._seconds = live, followers, seconds
         self.delays: list[float] = []
         self.memory: list[int] = []  # kB, after a third of the time and at the end
         self.runs = self.woken = 0
 
+    def serve_and_run(self, directory: Path, *, held_back_seconds: float = 0) -> tuple[str, list[float]]:
+        """Load a server in a process of its own; return its metrics, and the delays of the reader inside it."""
+        with perdure.open(directory / "store.db") as store:
+            for name in ("idle", *(f"live-{number}" for number in range(self._live_max))):
+                store.thread(name, agent="clock")
+        command = ["-m", "tests.server.loaded_server", str(directory / "store.db"), str(PIECES)]
+        with ForkedProcess(commands(), [*command, str(held_back_seconds)], stdout=PIPE) as server:
+            assert server.stdout is not None
+            port, token = server.stdout.readline().split()
+            self._port, self._token, self._pid = int(port), token, server.pid
+            asyncio.run(self.run())
+            metrics = Client(self._port, token).get("/metrics").body.decode()
+            server.terminate()
+            return metrics, json.loads(server.stdout.read())
+
     async def run(self) -> None:
-        """Load it for some seconds, then wake the followers."""
-        idle = [asyncio.create_task(self._follow()) for _ in range(FOLLOWERS)]
-        end = time.monotonic() + SECONDS
-        live = [asyncio.create_task(self._live(number, end)) for number in range(LIVE)]
-        await asyncio.sleep(SECONDS / 3)
+        """Load the server for the time, then wake the followers."""
+        idle = [asyncio.create_task(self._follow()) for _ in range(self._followers)]
+        end = time.monotonic() + self._seconds
+        live = [asyncio.create_task(self._live(number, end)) for number in range(self._live_max)]
+        await asyncio.sleep(self._seconds / 3)
         self.memory.append(_memory(self._pid))
-        await asyncio.wait_for(asyncio.gather(*live), SECONDS + WAIT_SECONDS)
+        await asyncio.wait_for(asyncio.gather(*live), self._seconds + WAIT_SECONDS)
         self.memory.append(_memory(self._pid))
         async with self._stream("POST", "/v1/threads/idle/run") as events:
             async for _ in events:
