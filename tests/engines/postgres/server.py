@@ -137,6 +137,10 @@ class Server:
         with suppress(subprocess.CalledProcessError):
             self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
+    def promote(self) -> None:
+        """Let a standby take writes from now on, and wait until it does."""
+        self._run("pg_ctl", "-w", "promote")
+
     def kill(self) -> None:
         """Kill the server and all its processes with SIGKILL, and wait until they are gone."""
         postmaster = self.pid()

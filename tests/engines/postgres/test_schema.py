@@ -22,7 +22,7 @@ if TYPE_CHECKING or not MISSING:
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
-STEPS = range(6)
+STEPS = range(7)
 FIRST = 10  # the version of a store without a table
 _VERSION = "SELECT version FROM perdure.meta"
 _NOTHING = "SELECT count(*) FROM pg_namespace WHERE nspname = 'perdure'"

@@ -9,6 +9,11 @@ caller knows that the session is its own.  Where row security applies to the rol
 On any other each transaction does so first, in the same round trip and for that transaction alone: the next one on the
 session may be another client's.
 
+Several hosts in an address are several servers, one of which takes writes, and another one after a failover.  A session
+that is lost, or that only reads by now, is left together with all sessions of its server, and the next one is asked of
+the other hosts first.  Servers that take over from each other count their timelines of the write-ahead log; a session
+learns that number when it begins.
+
 A forked child closes the inherited sockets without sending anything: a Terminate message would end the parent's
 session, and an open socket would keep it alive after the parent's death.
 
@@ -21,7 +26,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,14 +42,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from perdure.engines.postgres.errors import ConnectionLost, StatementFailed
 from perdure.engines.shared_rules import FAILURES, EngineCounters
-from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
+from perdure.errors import Invalid, Unavailable
 from perdure.model.fork_safety import keep_forever, renew_in_child
 from perdure.model.names import did_you_mean, shown_address
 
 __all__ = [
     "Address",
     "Connection",
-    "connection_error",
     "parse_address",
     "Encoded",
     "Numeric",
@@ -64,7 +67,11 @@ _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, $2)"  # true: for the transaction alone
 # Of a session of its own: plans are kept, and a warning says that a server has stopped waiting for its standbys.
-_SETTINGS = "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning"
+_SETTINGS = "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning;"
+_TIMELINE = (
+    "SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::text FROM pg_control_checkpoint()) "
+    "ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END"
+)
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
 _BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
 _BINARY = pq.Format.BINARY
@@ -217,6 +224,8 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self.is_own = False  # whether no other client uses the session: then statements are prepared
+        self.is_used = False  # whether it was given back to the pool once
+        self.timeline = b""  # of the server, when the session began; empty: not known
         self._tenant: str | None = None  # what each transaction names; None: nothing
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}
@@ -270,14 +279,14 @@ class Connection:
             raise
         return answers
 
-    def run(self, sql: str) -> None:
-        """Run statements without parameters or results."""
+    def run(self, sql: str) -> pq.abc.PGresult:
+        """Run statements without parameters; return the result of the last one."""
         try:
             self._pg.send_query(sql.encode())
             self._counters.add("round_trips")
         except psycopg.OperationalError as error:
             raise self._lost(str(error)) from error
-        self._answer()
+        return self._answer()
 
     def notifications(self) -> list[str]:
         """Return the payloads that have arrived since the last call, without waiting."""
@@ -337,7 +346,17 @@ class Connection:
     def take_over(self) -> None:
         """Prepare statements from now on, and set what they need: no other client uses the session."""
         self.is_own = True
-        self.run(_SETTINGS)
+        self.timeline = self.run(_SETTINGS + _TIMELINE).get_value(0, 0) or b""
+
+    @property
+    def host(self) -> tuple[str, str]:
+        """The host and the port of the server."""
+        return self._pg.host.decode("utf-8", "replace"), self._pg.port.decode("ascii", "replace")
+
+    def only_reads(self) -> bool:
+        """True if the server has said, with an answer, that it takes no writes by now."""
+        status = self._pg.parameter_status
+        return b"on" in (status(b"default_transaction_read_only"), status(b"in_hot_standby"))
 
     def act_for(self, tenant: str) -> None:
         """Name the tenant to whose rows row security holds the role: once in a session of its own, else in each transaction."""
@@ -461,7 +480,9 @@ class Pool:
     """Connections of one process to one server.  Idle ones wait here; none is opened before it is needed."""
 
     def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
-        self._parameters = parameters
+        self._parameters = dict(parameters)
+        self._has_choice = "," in parameters.get("host", "") and _READ_WRITE.items() <= parameters.items()
+        self._timeline = b""  # of the server of the newest session
         self.prepares = False  # whether each new session is its client's own, so that statements are prepared
         self.tenant: str | None = None  # what sessions name; None: row security does not apply to the role
         self._size_max, self._wait_seconds = size_max, wait_seconds
@@ -499,6 +520,9 @@ class Pool:
         try:
             try:
                 connection = self._idle.pop()
+                while self.has_left(connection):
+                    self._discard(connection)
+                    connection = self._idle.pop()
             except IndexError:
                 connection = self.connect()
                 self._open.add(connection)
@@ -510,12 +534,26 @@ class Pool:
     def give_back(self, connection: Connection, free: SimpleQueue[None]) -> None:
         """Keep a connection for the next user if it can be used again."""
         try:
+            if self._has_choice and connection.is_usable and connection.only_reads():
+                self.leave(connection)
             if connection.is_usable and not self._is_closed and connection in self._open:
+                connection.is_used = True
                 self._idle.append(connection)
             else:
                 self._discard(connection)
         finally:
             free.put(None)
+
+    def leave(self, connection: Connection) -> None:
+        """Give up the server of a connection: end this one and the idle ones, and ask the other hosts first for the next."""
+        connection.is_usable = False
+        if self._has_choice:
+            self._parameters.update(_hosts_from(self._parameters, connection.host, 1))
+        self.discard_idle()
+
+    def has_left(self, connection: Connection) -> bool:
+        """True if another server has taken over from the server of this connection."""
+        return connection.timeline != self._timeline
 
     def discard_idle(self) -> None:
         """Close the idle connections: when one is lost, the others mostly are too."""
@@ -543,16 +581,37 @@ class Pool:
             raise ConnectionLost(
                 str(error).splitlines()[0] if str(error) else type(error).__name__
             ) from error
+        if self._has_choice:  # a host that is down would cost each new session some time
+            self._parameters.update(_hosts_from(self._parameters, connection.host, 0))
         if self.prepares:
-            connection.take_over()
+            self.own(connection)
         if self.tenant is not None:
             connection.act_for(self.tenant)
         return connection
+
+    def own(self, connection: Connection) -> None:
+        """Take a session over that no other client uses, and with it every session of another server for one that is left."""
+        connection.take_over()
+        self._timeline = connection.timeline
 
     def _discard(self, connection: Connection) -> None:
         self._open.discard(connection)
         with suppress(psycopg.Error):
             connection.close()
+
+
+def _hosts_from(parameters: Mapping[str, str], host: tuple[str, str], skip: int) -> dict[str, str]:
+    """Return the hosts of an address in another order: `skip` 0 begins with this one, 1 with the one after it."""
+    names = ("host", "hostaddr", "port")
+    given = {name: parameters[name].split(",") for name in names if "," in parameters.get(name, "")}
+    count = max([len(each) for each in given.values()], default=0)
+    ports = given.get("port", [parameters.get("port", "")] * count)
+    for at in range(count):
+        named = [given[name][at] for name in ("host", "hostaddr") if at < len(given.get(name, ()))]
+        if host[0] in named and host[1] == (ports[at] or "5432"):
+            first = at + skip
+            return {name: ",".join(each[first:] + each[:first]) for name, each in given.items()}
+    return {}
 
 
 # ---- addresses
@@ -564,6 +623,7 @@ _OURS = frozenset({"tenant", "pool_max", "partitions"})
 _POOL_MAX = 10
 _PARTITIONS_MAX = 64
 _TENANT_BYTES_MAX = 200
+_READ_WRITE = {"target_session_attrs": "read-write"}
 _DEFAULTS = {
     "connect_timeout": "5",
     "keepalives": "1",
@@ -621,7 +681,7 @@ def parse_address(url: str, *, read_only: bool) -> Address:
     if "\0" in unquote(url) or len(tenant.encode("utf-8", "replace")) > _TENANT_BYTES_MAX:
         raise _invalid(shown, "a part of it is too long or holds a character that no name has")
     if "," in given.get("host", "") and not read_only:
-        given.setdefault("target_session_attrs", "read-write")
+        given = {**_READ_WRITE, **given}
     given.pop("client_encoding", None)
     return Address(shown, {**_DEFAULTS, **given}, tenant, pool_max, partitions)
 
@@ -629,71 +689,3 @@ def parse_address(url: str, *, read_only: bool) -> Address:
 def _invalid(shown: str, why: str, advice: str = _ADVICE) -> Invalid:
     message = f"'{shown}' is not the address of a PostgreSQL server: {why}; nothing was opened."
     return Invalid(message, code="url_invalid", advice=advice, url=shown)
-
-
-def connection_error(address: Address, error: psycopg.Error) -> PerdureError:
-    """Return why no session could be opened: no server listens, the password is wrong, or the database is missing.
-
-    libpq reports all of these as one kind of error, in the server's language, so this asks again in other ways.
-    """
-    place, parameters = address.shown, address.parameters
-    detail = str(error).replace(parameters.get("password") or "\0", "***").strip().splitlines()
-    said = detail[0] if detail else type(error).__name__
-    if not _is_listening(parameters):
-        return Unavailable(
-            f"no server answers at {place} ({said}); nothing was opened.",
-            code="server_unreachable",
-            advice="Check the host and the port, and that the server is running.",
-            path=place,
-        )
-    database = parameters.get("dbname") or parameters.get("user") or ""
-    if _is_missing(parameters, database):
-        return NotFound(
-            f"there is no database '{database}' at {place}; nothing was opened.",
-            code="database_not_found",
-            advice=f"Create it with `createdb {database}`.",
-            path=place,
-            database=database,
-        )
-    pgconn = error.pgconn
-    if pgconn is not None and (pgconn.used_password or pgconn.needs_password):
-        return Unavailable(
-            f"{place} refused the user or the password ({said}); nothing was opened.",
-            code="authentication_failed",
-            advice="Check both; a password may also be in PGPASSWORD or in ~/.pgpass.",
-            path=place,
-        )
-    return Unavailable(
-        f"{place} refused the connection ({said}); nothing was opened.", code="connection_refused", path=place
-    )
-
-
-def _is_listening(parameters: Mapping[str, str]) -> bool:
-    """True if a connection to one of the hosts is accepted."""
-    hosts = (parameters.get("host") or "localhost").split(",")
-    ports = (parameters.get("port") or "5432").split(",")
-    for at, host in enumerate(hosts):
-        port = ports[at] if at < len(ports) else ports[0]
-        with suppress(OSError, ValueError):
-            if host.startswith(("/", "@")):
-                with socket.socket(socket.AF_UNIX) as unix:
-                    unix.settimeout(5)
-                    unix.connect(f"{host}/.s.PGSQL.{port}")
-            else:
-                socket.create_connection((host, int(port or 5432)), timeout=5).close()
-            return True
-    return False
-
-
-def _is_missing(parameters: Mapping[str, str], database: str) -> bool:
-    """True if the same user gets into another database of the server, and learns there that this one does not exist."""
-    for other in ("postgres", "template1"):
-        try:
-            with psycopg.connect(
-                make_conninfo(**{**parameters, "dbname": other}), autocommit=True
-            ) as connection:
-                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,))
-                return found.fetchone() is None
-        except psycopg.Error:
-            continue
-    return False

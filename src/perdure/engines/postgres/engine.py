@@ -58,13 +58,13 @@ from perdure.engines.postgres.connections import (
     Connection,
     Pool,
     Row,
-    connection_error,
     parse_address,
 )
 from perdure.engines.postgres.errors import (
     ConnectionLost,
     StatementFailed,
     closed_error,
+    connection_error,
     lost_error,
     read_only_error,
     translated,
@@ -145,7 +145,7 @@ class PostgresEngine:
             with self._pool.connection() as connection:
                 self._pool.prepares = not connection.is_pooled()
                 if self._pool.prepares:
-                    connection.take_over()
+                    self._pool.own(connection)
                 store = schema.prepare_schema(
                     connection,
                     self._place,
@@ -165,7 +165,7 @@ class PostgresEngine:
         except ConnectionLost as lost:
             cause = lost.__cause__
             if isinstance(cause, psycopg.Error):
-                raise connection_error(self._address, cause) from cause
+                raise connection_error(self._address.shown, self._address.parameters, cause) from cause
             raise lost_error(self._place, "it was not opened", lost) from lost
         except StatementFailed as error:
             raise translated(error, "it was not opened", self._place) from error
@@ -204,6 +204,7 @@ class PostgresEngine:
             self._ends.forget(write.space)
             raise
         self._clock.learn(sent_at, int(str(answer[5])), str(answer[8]))
+        self._bases.learn(str(answer[8]))
         if connection.is_doubtful:
             self._doubtful.add((write.space, write.op_id))
             raise _unconfirmed(write.op_id)
@@ -253,7 +254,7 @@ class PostgresEngine:
         rows = int(str(answer[1])) if answer[0] == "done" else None
         self._pool.counters.add("repeated" if rows is None and sending.statement == APPLY else "commits")
         if rows is not None and prepared.states:
-            self._bases.note(prepared, rows, int(str(answer[6])))
+            self._bases.note(prepared, rows, int(str(answer[6])), str(answer[8]))
         end = prepared.end or end_after(prepared, answer)
         if rows is not None and end is not None:
             self._ends.learn(space, end)
@@ -545,23 +546,37 @@ class PostgresEngine:
             self._beside.written(None)
 
     def _retried(self, work: Callable[[Connection], _T], left: str, *, seconds: float | None = None) -> _T:
-        """Run `work` with a connection, again after a lost one or a passing error, until the time is over."""
+        """Run `work` with a connection, again after a lost one or a passing error, until the time is over.
+
+        A server that refuses because it only reads is left: another one may have taken over, and is looked for.
+        """
         self._check_open()
         deadline = time.monotonic() + (self._wait_seconds if seconds is None else seconds)
         pause = _PAUSE_SECONDS
+        refused: StatementFailed | None = None  # by a server that only reads
         while True:
             try:
                 connection, free = self._pool.take()
                 try:
                     return work(connection)
+                except ConnectionLost:
+                    self._pool.leave(connection)
+                    raise
+                except StatementFailed as error:
+                    if error.is_for_another_server:
+                        self._pool.leave(connection)
+                        refused = error if connection.is_used else None
+                    raise
                 finally:
                     self._pool.give_back(connection, free)
             except ConnectionLost as lost:
-                self._pool.discard_idle()
                 if time.monotonic() + pause >= deadline:
+                    if refused is not None:
+                        raise translated(refused, left, self._place) from refused
                     raise lost_error(self._place, left, lost) from lost
             except StatementFailed as error:
-                if not error.is_passing or time.monotonic() + pause >= deadline:
+                may_pass = error.is_passing or error is refused
+                if not may_pass or time.monotonic() + pause >= deadline:
                     raise translated(error, left, self._place) from error
             self._check_open()
             self._pool.counters.add("retries")

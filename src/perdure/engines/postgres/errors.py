@@ -6,14 +6,30 @@ No message of the server is parsed; what it says is quoted, without the password
 
 from __future__ import annotations
 
-from perdure.errors import Corrupt, PerdureError, Unavailable
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
 
-__all__ = ["ConnectionLost", "StatementFailed", "closed_error", "lost_error", "read_only_error", "translated"]
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from perdure.errors import Corrupt, NotFound, PerdureError, Unavailable
+
+__all__ = [
+    "ConnectionLost",
+    "StatementFailed",
+    "closed_error",
+    "connection_error",
+    "lost_error",
+    "read_only_error",
+    "translated",
+]
 
 # The server says that the same statement may succeed later: it starts, stops, is full of clients, or ended this one.
 _PASSING = frozenset(
     {"40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "08006", "08003"}
 )
+_READ_ONLY = "25006"
 
 
 class ConnectionLost(Exception):
@@ -26,6 +42,11 @@ class StatementFailed(Exception):
     def __init__(self, sqlstate: str, message: str) -> None:
         super().__init__(f"{sqlstate}: {message}")
         self.sqlstate, self.message = sqlstate, message
+
+    @property
+    def is_for_another_server(self) -> bool:
+        """True if the server only reads: it is a standby, or was replaced."""
+        return self.sqlstate == _READ_ONLY
 
     @property
     def is_passing(self) -> bool:
@@ -47,7 +68,7 @@ def translated(error: StatementFailed, left: str, place: str) -> PerdureError:
             )
         case "53300":
             return unavailable(f"{place} has too many clients", "too_many_connections")
-        case "25006":
+        case "25006":  # _READ_ONLY
             advice = "Connect to the primary; with several hosts in the address Perdure finds it."
             return unavailable(f"{place} is a read-only server", "server_read_only", advice)
         case "42501":
@@ -101,3 +122,70 @@ def read_only_error(place: str) -> Unavailable:
         advice="Open it without read_only=True.",
         path=place,
     )
+
+
+def connection_error(place: str, parameters: Mapping[str, str], error: psycopg.Error) -> PerdureError:
+    """Return why no session could be opened at `place`: no server listens, the password is wrong, or the database is missing.
+
+    libpq reports all of these as one kind of error, in the server's language, so this asks again in other ways.
+    """
+    detail = str(error).replace(parameters.get("password") or "\0", "***").strip().splitlines()
+    said = detail[0] if detail else type(error).__name__
+    if not _is_listening(parameters):
+        return Unavailable(
+            f"no server answers at {place} ({said}); nothing was opened.",
+            code="server_unreachable",
+            advice="Check the host and the port, and that the server is running.",
+            path=place,
+        )
+    database = parameters.get("dbname") or parameters.get("user") or ""
+    if _is_missing(parameters, database):
+        return NotFound(
+            f"there is no database '{database}' at {place}; nothing was opened.",
+            code="database_not_found",
+            advice=f"Create it with `createdb {database}`.",
+            path=place,
+            database=database,
+        )
+    pgconn = error.pgconn
+    if pgconn is not None and (pgconn.used_password or pgconn.needs_password):
+        return Unavailable(
+            f"{place} refused the user or the password ({said}); nothing was opened.",
+            code="authentication_failed",
+            advice="Check both; a password may also be in PGPASSWORD or in ~/.pgpass.",
+            path=place,
+        )
+    return Unavailable(
+        f"{place} refused the connection ({said}); nothing was opened.", code="connection_refused", path=place
+    )
+
+
+def _is_listening(parameters: Mapping[str, str]) -> bool:
+    """True if a connection to one of the hosts is accepted."""
+    hosts = (parameters.get("host") or "localhost").split(",")
+    ports = (parameters.get("port") or "5432").split(",")
+    for at, host in enumerate(hosts):
+        port = ports[at] if at < len(ports) else ports[0]
+        with suppress(OSError, ValueError):
+            if host.startswith(("/", "@")):
+                with socket.socket(socket.AF_UNIX) as unix:
+                    unix.settimeout(5)
+                    unix.connect(f"{host}/.s.PGSQL.{port}")
+            else:
+                socket.create_connection((host, int(port or 5432)), timeout=5).close()
+            return True
+    return False
+
+
+def _is_missing(parameters: Mapping[str, str], database: str) -> bool:
+    """True if the same user gets into another database of the server, and learns there that this one does not exist."""
+    for other in ("postgres", "template1"):
+        try:
+            with psycopg.connect(
+                make_conninfo(**{**parameters, "dbname": other}), autocommit=True
+            ) as connection:
+                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,))
+                return found.fetchone() is None
+        except psycopg.Error:
+            continue
+    return False

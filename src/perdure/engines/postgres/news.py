@@ -173,6 +173,8 @@ class NewsOfOthers:
         if self._read_only or not self._pool.prepares:  # nothing is marked, or a pooler stands between
             return False
         try:
+            if self._listening is not None and self._pool.has_left(self._listening):
+                self.rest()
             if self._listening is None:
                 if time.monotonic() < self._look_at:
                     # The session was lost; the next look asks the server for another.
@@ -400,6 +402,8 @@ class LiveNotifications:
         self.rest()
 
     def _session(self) -> Connection | None:
+        if self._listening is not None and self._pool.has_left(self._listening):
+            self.rest()
         if self._listening is None:
             now = time.monotonic()
             if now < self._connect_at or self._is_closed:

@@ -47,6 +47,7 @@ MIGRATIONS: tuple[str, ...] = (
     _sql("search"),
     _sql("links", "writes"),
     _sql("writes"),
+    _sql("writes"),
 )
 ROW_SECURITY = _sql("row_security")
 _EMPTY = 10  # the version before the first migration; lower ones are from before the first release

@@ -43,11 +43,16 @@ from perdure.engines.postgres.connections import (
     Pool,
     Row,
     bytea_array,
-    connection_error,
     integer_array,
     parse_address,
 )
-from perdure.engines.postgres.errors import ConnectionLost, StatementFailed, lost_error, translated
+from perdure.engines.postgres.errors import (
+    ConnectionLost,
+    StatementFailed,
+    connection_error,
+    lost_error,
+    translated,
+)
 from perdure.engines.postgres.pack import bytes_of, name_of
 from perdure.engines.search_contract import Filters, Hit, IndexPosition, SearchRow
 from perdure.errors import PerdureError, Unsupported
@@ -403,15 +408,22 @@ class PostgresSearch:
         for is_last in (False, True):
             try:
                 with self._pool.connection() as connection:
-                    return ask(connection)
+                    try:
+                        return ask(connection)
+                    except ConnectionLost:
+                        self._pool.leave(connection)
+                        raise
+                    except StatementFailed as error:
+                        if error.is_for_another_server:
+                            self._pool.leave(connection)
+                        raise
             except ConnectionLost as lost:
-                self._pool.discard_idle()
                 if is_last:
                     raise lost_error(place, left, lost) from lost
             except StatementFailed as error:
                 if error.sqlstate in _UNUSABLE:
                     return otherwise
-                if is_last or not error.is_passing:
+                if is_last or not (error.is_passing or error.is_for_another_server):
                     raise translated(error, left, place) from error
         raise AssertionError
 
@@ -467,7 +479,7 @@ def _vector_schema(pool: Pool, address: Address) -> str:
                 ((is_store, is_ready, schema, is_available),) = connection.ask(_EXTENSION)
     except ConnectionLost as lost:
         if isinstance(lost.__cause__, psycopg.Error):
-            raise connection_error(address, lost.__cause__) from lost
+            raise connection_error(address.shown, address.parameters, lost.__cause__) from lost
         raise lost_error(address.shown, "it was not opened", lost) from lost
     except StatementFailed as error:
         raise translated(error, "it was not opened", address.shown) from error

@@ -87,6 +87,7 @@ _STATE = frozenset({Kind.VALUE, Kind.NODE, Kind.LIST})
 _ENDS_ROW = frozenset({Kind.CHANGESET, Kind.COMMIT})
 _CHAIN_MAX = 16  # rows that are read to read one object
 _BASES_MAX, _SPACES_MAX = 512, 64
+_GENERATION_BITS = 31
 _NO_BASES: tuple[int, dict[Digest, RecentObject]] = (-1, {})
 _NO_MOVE = Digest("0" * 64)
 _SPLIT = b'"previous":"' + _NO_MOVE.encode() + b'",'
@@ -127,10 +128,15 @@ class StoredState(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecentObjects:
-    """Values and nodes that this process wrote, by space; good until something of their space is forgotten."""
+    """Values and nodes that this process wrote, by space.
+
+    They are good until something of their space is forgotten, and only on the timeline of the write-ahead log that they
+    were written on: a server that takes over may lack the newest rows, and give their numbers to others.
+    """
 
     def __init__(self) -> None:
         """Begin empty."""
+        self._clock = ""
         self._spaces: dict[str, tuple[int, dict[Digest, RecentObject]]] = {}
         self._lock = ThreadLock()
 
@@ -138,16 +144,28 @@ class RecentObjects:
         """Return the generation of a space, and its objects by digest."""
         return self._spaces.get(space, _NO_BASES)
 
+    def good_for(self, generation: int) -> int:
+        """Return a generation of a space together with the timeline, for the server to compare."""
+        return generation + (int(self._clock, 16) << _GENERATION_BITS)
+
     def forget(self, space: str) -> None:
         """Drop what is known of a space."""
         with self._lock:
             self._spaces.pop(space, None)
 
-    def note(self, prepared: PreparedWrite, last_row: int, generation: int) -> None:
+    def learn(self, clock: str) -> None:
+        """Take in the name of the clock of the server that has answered, which is its timeline; drop what is of another."""
+        if clock != self._clock:
+            with self._lock:
+                self._clock, self._spaces = clock, {}
+
+    def note(self, prepared: PreparedWrite, last_row: int, generation: int, clock: str) -> None:
         """Remember what a write has stored; the last of its rows is `last_row`."""
         space = prepared.write.space
         first = last_row - len(prepared.states) + 1
         with self._lock:
+            if clock != self._clock:
+                return
             known, found = self._spaces.pop(space, _NO_BASES)
             if known != generation:
                 found = {}
@@ -232,7 +250,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
         f += fields
         states.append(state)
         if any(state.chains):
-            n[7] = generation
+            n[7] = bases.good_for(generation)
         named = row.keys()
         keys += named
         places += [place] * len(named)

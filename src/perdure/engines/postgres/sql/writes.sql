@@ -74,8 +74,8 @@ BEGIN
     IF is_new THEN sp.id := -1; sp.rows := 0; sp.seal := 0; sp.position := 0; sp.generation := 0; END IF;
     IF is_new AND perdure.is_lost(t, space_name) THEN code := 'space_lost'; RETURN; END IF;
     generation := sp.generation; IF sp.followed_until > now_us THEN follower := sp.follower; END IF;
-    -- What this write stores as differences may have been forgotten.
-    IF n[8] >= 0 AND n[8] <> generation THEN code := 'rebase'; RETURN; END IF;
+    -- What this write stores as differences may have been forgotten, or lost when another server took over.
+    IF n[8] >= 0 AND n[8] <> generation + (('x' || clock)::bit(32)::bigint << 31) THEN code := 'rebase'; RETURN; END IF;
 
     -- An ordinary write is one commit on top of one timeline: what it has to be compared with is read at once.
     is_ordinary := false;
