@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure import Agent
 from perdure.engines.contract import Engine
 from perdure.server import thread_list
 from perdure.server.access import Access
+from perdure.server.keys import SERVER
 from perdure.server.thread_list import seal_cursor, unseal_cursor
+from perdure.shapes.store import AgentPage
 from perdure.store.store import Store
+from perdure.testing import Script, say
 from tests.server.client import Client, key, serving
 
 FOREIGN = 600
@@ -21,16 +25,17 @@ PATHS = ["/v1/threads?limit=5", "/v1/search?q=secret&limit=5"]
 
 
 class CountedReads:
-    """How many cells of the directory were read."""
+    """How many cells were read, and by how many calls of the engine."""
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count what `cells` returns."""
-        self.cells = 0
+        self.cells = self.calls = 0
         read = engine.cells
 
         def counted(*args: Any, **options: Any) -> Any:
             found = read(*args, **options)
             self.cells += len(found)
+            self.calls += 1
             return found
 
         monkeypatch.setattr(engine, "cells", counted)
@@ -171,9 +176,10 @@ def test_sealed_cursors_have_one_length_and_differ_for_each_credential() -> None
     assert len({len(each) for each in found}) == 1
     assert len(set(found)) == len(found)
     assert unseal_cursor(secret, bob, found[1]) == "é" * 100
-    for other in (eve, wider):
+    respelled = found[1][:-1] + chr(ord(found[1][-1]) + 1)  # the same bytes in other words
+    for other, cursor in ((eve, found[1]), (wider, found[1]), (bob, respelled)):
         with pytest.raises(perdure.errors.Invalid) as refused:
-            unseal_cursor(secret, other, found[1])
+            unseal_cursor(secret, other, cursor)
         assert refused.value.code == "cursor_invalid"
 
 
@@ -192,5 +198,85 @@ def test_an_agent_outside_the_limits_is_refused_before_anything_is_read(
 
     assert (refused.status, refused.json["code"]) == (404, "agent_not_found")
     assert read_for_a_refusal < 20  # keys, if they are read again
-    assert len(mine.get("/v1/agents/assistant").json["threads"]) == FOREIGN + 2
-    assert reads.cells > FOREIGN
+    assert len(mine.get("/v1/agents/assistant").json["threads"]) == 50
+
+
+OVERVIEWS = {"/v1/agents?limit=5": 12, "/v1/agents/assistant?limit=5": 60, "/v1/costs?limit=5": 70}
+
+
+@pytest.mark.parametrize("path", OVERVIEWS)
+def test_an_overview_reads_what_it_returns(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Agents, the threads of one and costs are read page by page, whatever the store has beside."""
+    client.get(path)
+    reads = CountedReads(store._resources.engine, monkeypatch)
+
+    reply = client.get(path)
+
+    assert reply.status == 200
+    assert reads.calls + reads.cells < OVERVIEWS[path], (reads.calls, reads.cells)
+
+
+@pytest.mark.parametrize("path", list(OVERVIEWS)[1:])
+def test_an_overview_of_everything_is_found_by_the_same_count(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Control: all pages together read the whole directory; each thread is on one of them."""
+    reads = CountedReads(store._resources.engine, monkeypatch)
+
+    found = pages(client, path.replace("limit=5", "limit=500"))
+
+    assert reads.calls + reads.cells > FOREIGN
+    if "agents" in path:
+        names = [name for page in found for name in page["threads"]]
+        assert names == [each.id for each in store.threads(agent="assistant")]
+
+
+def test_a_list_of_agents_that_counts_threads_is_found_by_the_same_count(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the command line has one user, and its list says how many threads each agent has."""
+    reads = CountedReads(store._resources.engine, monkeypatch)
+
+    AgentPage.of(store)
+
+    assert reads.calls + reads.cells > FOREIGN
+
+
+@pytest.mark.parametrize("limit", [1, 2, 500])
+@pytest.mark.parametrize("agents", [None, ["a", "b", "nowhere", "ab"]])
+def test_the_pages_of_agents_have_each_once(limit: int, agents: list[str] | None) -> None:
+    """A name that begins with another is another agent; the server's own is none; a key sees those of its limits."""
+    with perdure.open("memory:") as opened, serving(opened) as own:
+        for name in ("b", "a", "abc", "ab"):
+            opened.thread(f"t-{name}", agent=name)
+        own.post("/v1/threads/t-a/fork", {"name": "other"})  # is recorded in the server's own thread
+        reader = own if agents is None else Client(own.port, key(opened, "some", "viewer", agents=agents))
+
+        found = pages(reader, f"/v1/agents?limit={limit}")
+        shown = [reader.get(f"/v1/agents/{name}").status for name in ("a", "abc", "nowhere", SERVER)]
+
+    assert [each["name"] for page in found for each in page["agents"]] == (
+        ["a", "ab", "abc", "b"] if agents is None else ["a", "ab", "b"]
+    )
+    assert shown == [200, 200 if agents is None else 404, 404, 404]
+
+
+@pytest.mark.parametrize("by", ["thread", "owner", "agent"])
+def test_the_pages_of_costs_add_up_to_all(by: str) -> None:
+    """Each thread is counted on one page; a page has the sum of its own threads."""
+    with perdure.open("memory:") as opened:
+        for number in range(5):
+            agent = Agent(f"agent-{number % 2}", backend=Script(say("Hello.")))
+            opened.thread(f"t{number}", agent=agent, owner=f"owner-{number % 3}").run("Hi")
+        expected = {of: cost.steps for of, cost in opened.costs(by).items()}  # pyright: ignore[reportArgumentType]
+        with serving(opened) as own:
+            found = pages(own, f"/v1/costs?by={by}&limit=2")
+            of_one = own.get(f"/v1/costs?by={by}&thread=t3").json
+
+    rows = [row for page in found for row in page["costs"]]
+    assert len(found) > 2
+    assert {of: sum(row["cost"]["steps"] for row in rows if row["of"] == of) for of in expected} == expected
+    assert [page["total"]["cost"]["steps"] for page in found] == [2, 2, 1]
+    assert (len(of_one["costs"]), of_one["total"]["cost"]["steps"]) == (1, 1)

@@ -102,8 +102,8 @@ export interface Switched { dry_run: boolean; switched: boolean; report: Report 
 export interface HeadMove { thread: string; head: Head; turn: number; old_main?: string | null; still_done?: string[]; may_be_done?: string[] }
 export interface RunResult { thread: string; run: string | Run; status?: string; text?: string; why?: string | null; approvals?: Ticket[] }
 
-export interface Agent { name: string; threads: number; backend: string | null; tools: string[]; applied_at: string | null; version: string | null; served?: boolean }
-export interface AgentDetail { name: string; threads: string[]; versions: { digest: string; commit: string; at: string; definition: Json }[]; served?: boolean }
+export interface Agent { name: string; backend: string | null; tools: string[]; applied_at: string | null; version: string | null; served?: boolean }
+export interface AgentDetail { name: string; threads: string[]; next?: string; versions: { digest: string; commit: string; at: string; definition: Json }[]; served?: boolean }
 export interface Backend { name: string; provider: string; model: string; context: number | null; input_usd: number | null; output_usd: number | null }
 export interface MemoryItem {
   id: string; owner: string; text: string; kind: string; scope: string; trust: string; at: string; expires_at: string | null;

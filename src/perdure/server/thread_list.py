@@ -115,7 +115,7 @@ def seal_cursor(secret: bytes, access: Access, id: str) -> str:
     text = id.encode()
     plain = len(text).to_bytes(_LENGTH_BYTES, "big") + text.ljust(ID_BYTES_MAX, b"\0")
     tag = _tag(secret, access, plain)
-    return base64.urlsafe_b64encode(tag + _covered(secret, tag, plain)).decode().rstrip("=")
+    return _spelled(tag + _covered(secret, tag, plain))
 
 
 def unseal_cursor(secret: bytes, access: Access, cursor: str) -> str:
@@ -125,7 +125,9 @@ def unseal_cursor(secret: bytes, access: Access, cursor: str) -> str:
     except (Base64Error, ValueError):
         sealed = b""
     tag, covered = sealed[:_TAG_BYTES], sealed[_TAG_BYTES:]
-    plain = _covered(secret, tag, covered) if len(covered) == _PLAIN_BYTES else b""
+    # Base64 has bits to spare at its end: a cursor with others there is not the one that was given.
+    is_whole = len(covered) == _PLAIN_BYTES and _spelled(sealed) == cursor
+    plain = _covered(secret, tag, covered) if is_whole else b""
     if not plain or not hmac.compare_digest(tag, _tag(secret, access, plain)):
         raise Invalid(
             "the cursor is none that this credential was given; nothing was read.",
@@ -134,6 +136,10 @@ def unseal_cursor(secret: bytes, access: Access, cursor: str) -> str:
         )
     length = int.from_bytes(plain[:_LENGTH_BYTES], "big")
     return plain[_LENGTH_BYTES : _LENGTH_BYTES + length].decode()
+
+
+def _spelled(sealed: bytes) -> str:
+    return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
 
 def _tag(secret: bytes, access: Access, plain: bytes) -> bytes:

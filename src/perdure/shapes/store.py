@@ -32,6 +32,7 @@ __all__ = [
     "StatePage",
     "StateValue",
     "BlameShape",
+    "NamedAgent",
     "AgentShape",
     "AgentPage",
     "VersionShape",
@@ -173,15 +174,33 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
         )
 
 
-class AgentShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: how many threads it has, and what is kept of its definition."""
+class NamedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent, and what is kept of its definition."""
 
     name: str
-    threads: int
     backend: str | None  # null: it is declared in code, or only keeps state
     tools: list[str]
     applied_at: str | None  # null: no definition is kept
     version: str | None
+
+    @classmethod
+    def of(cls, store: Store, name: str, **more: Any) -> Self:
+        """Read what is kept of an agent's definition, and add what else the shape has."""
+        kept = store.definitions.find(name)
+        return cls(
+            name=name,
+            backend=kept.definition.backend if kept else None,
+            tools=list(kept.definition.tools) if kept else [],
+            applied_at=stamp(kept.at) if kept else None,
+            version=kept.digest if kept else None,
+            **more,
+        )
+
+
+class AgentShape(NamedAgent, frozen=True, kw_only=True):
+    """One agent, what is kept of its definition, and how many threads it has."""
+
+    threads: int
 
 
 class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,20 +213,7 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
         """Return every agent that has a thread, a map or a definition; the server's own thread has no agent that runs."""
         threads = Counter(thread.agent for thread in store.threads())
         names = sorted({*store.agents(), *threads} - {SERVER_THREAD})
-        found = [(name, store.definitions.find(name)) for name in names]
-        return cls(
-            agents=[
-                AgentShape(
-                    name=name,
-                    threads=threads[name],
-                    backend=kept.definition.backend if kept else None,
-                    tools=list(kept.definition.tools) if kept else [],
-                    applied_at=stamp(kept.at) if kept else None,
-                    version=kept.digest if kept else None,
-                )
-                for name, kept in found
-            ]
-        )
+        return cls(agents=[AgentShape.of(store, name, threads=threads[name]) for name in names])
 
 
 class VersionShape(msgspec.Struct, frozen=True, kw_only=True):

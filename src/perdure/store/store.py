@@ -177,9 +177,13 @@ class Store:
         """Return the map that an agent keeps across its threads."""
         return AgentMap(self._resources, _declared(agent), declared=isinstance(agent, Agent))
 
-    def agents(self) -> Iterator[str]:
-        """Yield the names of all agents, sorted."""
-        return (record.name for record in directory.agents(self._resources.store))
+    def agents(self, *, prefix: str = "", after: str | None = None) -> Iterator[str]:
+        """Yield the names of all agents that begin with `prefix`, sorted.
+
+        With `after` only names that sort after that one; None: from the first.
+        """
+        found = directory.agents(self._resources.store, prefix=prefix, after=after)
+        return (record.name for record in found)
 
     def memory(self, owner: str) -> Memory:
         """Return the memory of an owner, across all threads and agents; no other owner's items are found there."""

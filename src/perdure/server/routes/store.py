@@ -21,10 +21,9 @@ from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
-from perdure.server.limited import limited
 from perdure.server.problems import last_part, problem_of
 from perdure.server.routes.threads import OfThread
-from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, route
+from perdure.server.routing import HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
 from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import turns_of
@@ -33,8 +32,6 @@ from perdure.shapes.lookup import interrupted_calls
 from perdure.shapes.search import FoundMessage, SearchPage, found_in, search_back, words_in
 from perdure.shapes.store import (
     AgentDetail,
-    AgentPage,
-    AgentShape,
     ArtifactPage,
     ArtifactShape,
     CostPage,
@@ -43,6 +40,7 @@ from perdure.shapes.store import (
     MemoryPage,
     MemorySearch,
     MemoryShape,
+    NamedAgent,
     VerifyShape,
     VersionShape,
 )
@@ -55,6 +53,7 @@ _VERSIONS_SHOWN = 10
 _PROGRESS_SECONDS = 0.2  # between two reports of a check
 _MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
 _SEARCH_SECONDS = 0.5  # that one page of a search takes; other requests wait meanwhile
+_COSTS_SECONDS = 2.0  # for which one page of costs reads histories
 _THREAD_MESSAGES_MAX = 1_000  # of each thread that a search of many reads, the newest ones
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -126,7 +125,7 @@ def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> RunPage:
     return RunPage(thread=None, runs=found[: query.size], more=len(found) > query.size)
 
 
-class ServedAgent(AgentShape, frozen=True, kw_only=True):
+class ServedAgent(NamedAgent, frozen=True, kw_only=True):
     """One agent, and whether this server can run it."""
 
     served: bool
@@ -136,38 +135,51 @@ class ServedAgents(msgspec.Struct, frozen=True, kw_only=True):
     """The agents of a store, by name."""
 
     agents: list[ServedAgent]
+    more: bool  # whether there are others beyond the limit
 
 
 @route("GET", "/v1/agents", "read")
-def list_agents(call: HttpCall) -> ServedAgents:
-    """List agents by name, with their backends, versions and threads."""
-    if call.access.owners is not None or call.access.threads is not None:
-        return ServedAgents(agents=[])  # `sees_agent` shows none to such a credential
-    listed = AgentPage.of(call.store).agents
-    return ServedAgents(
-        agents=[
-            ServedAgent(**msgspec.structs.asdict(each), served=call.server.can_run(each.name))
-            for each in listed
-            if call.access.sees_agent(each.name)
-        ]
+def list_agents(call: HttpCall, query: PageQuery) -> Paged[ServedAgents]:
+    """List agents by name, with their backends and versions."""
+    found = list(islice(_agents(call, query.after), query.size + 1))
+    kept = found[: query.size]
+    page = ServedAgents(
+        agents=[ServedAgent.of(call.store, name, served=call.server.can_run(name)) for name in kept],
+        more=len(found) > len(kept),
     )
+    return Paged(page, kept[-1] if page.more else None)
+
+
+def _agents(call: HttpCall, after: str | None) -> Iterator[str]:
+    """Yield the agents after a name that the credential may see, by name; others are not looked at."""
+    if call.access.agents is None:
+        listed = call.store.agents(after=after) if call.access.sees_agent("") else iter(())
+        yield from (name for name in listed if name != SERVER)
+        return
+    for name in sorted(call.access.agents):
+        if (after is None or name > after) and call.access.sees_agent(name) and _is_agent(call, name):
+            yield name
+
+
+def _is_agent(call: HttpCall, name: str) -> bool:
+    """True if a store has the agent: the first name that begins with the whole of it is the name itself."""
+    return name != SERVER and next(call.store.agents(prefix=name), None) == name
 
 
 @route("GET", "/v1/agents/{agent}", "read")
-def show_agent(call: HttpCall) -> AgentDetail:
-    """Show one agent: its definition, its versions and its threads."""
-    name, store = call.segments["agent"], call.store
-    if name == SERVER or not call.access.sees_agent(name):
-        raise _no_agent(name)
-    versions = [VersionShape.of(kept) for kept in islice(store.definitions.versions(name), _VERSIONS_SHOWN)]
-    threads = [each.id for each in store.threads(agent=name)]
-    if not versions and not threads and name not in set(store.agents()):
-        raise _no_agent(name)
-    return AgentDetail(name=name, threads=threads, versions=versions)
-
-
-def _no_agent(name: str) -> NotFound:
-    return NotFound(f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name)
+def show_agent(call: HttpCall, query: PageQuery) -> Paged[AgentDetail]:
+    """Show one agent: its definition, the last versions of it, and a page of its threads, by id."""
+    name = call.segments["agent"]
+    if not call.access.sees_agent(name) or not _is_agent(call, name):
+        raise NotFound(
+            f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name
+        )
+    versions = islice(call.store.definitions.versions(name), _VERSIONS_SHOWN)
+    listed = ThreadList(call, agent=name, after=query.after)
+    found = [each.id for each in islice(listed, query.size + 1)]
+    threads = found[: query.size]
+    page = AgentDetail(name=name, threads=threads, versions=[VersionShape.of(each) for each in versions])
+    return Paged(page, listed.cursor(threads[-1]) if len(found) > len(threads) else listed.next)
 
 
 class BackendShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,30 +364,36 @@ def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Pa
     return Paged(page, before)
 
 
-class CostsQuery(BaseQuery, frozen=True, kw_only=True):
-    """What to add up."""
+class CostsQuery(PageQuery, frozen=True, kw_only=True):
+    """What to add up: the costs of one thread, or of `limit` threads."""
 
     by: Literal["thread", "owner", "agent"] = "thread"
     thread: str | None = None
 
 
 @route("GET", "/v1/costs", "read")
-def show_costs(call: HttpCall, query: CostsQuery) -> CostPage:
-    """Show what models cost."""
-    threads = _visible(call) if query.thread is None else iter((call.thread(id=query.thread),))
-    return CostPage.of(query.by, _spent(threads, query.by))
+def show_costs(call: HttpCall, query: CostsQuery) -> Paged[CostPage]:
+    """Show what models cost, thread by thread in the order of their ids.
+
+    A page adds up the next `limit` threads, or fewer if that takes long, and its total is of those alone: an owner or
+    agent may be on several pages, whose costs are to be added.
+    """
+    if query.thread is not None:
+        return Paged(CostPage.of(query.by, _spent(call.thread(id=query.thread), query.by)), None)
+    spent: list[tuple[str | None, Cost, Usage]] = []
+    size, end = query.size, time.monotonic() + _COSTS_SECONDS
+    last, listed = None, ThreadList(call, after=query.after)
+    for number, thread in enumerate(listed):
+        if number == size or (last is not None and time.monotonic() > end):  # a page reads one thread at least
+            return Paged(CostPage.of(query.by, spent), listed.cursor(last or ""))
+        last = thread.id
+        spent += _spent(thread, query.by)
+    return Paged(CostPage.of(query.by, spent), listed.next)
 
 
-def _visible(call: HttpCall) -> Iterator[Thread]:
-    every = call.store.threads()
-    return (limited(each, call.access) for each in every if call.access.lists_thread(each, agent=None))
-
-
-def _spent(threads: Iterator[Thread], by: str) -> Iterator[tuple[str | None, Cost, Usage]]:
-    for thread in threads:
-        of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
-        for _, cost, usage in thread.costs():
-            yield of, cost, usage
+def _spent(thread: Thread, by: str) -> list[tuple[str | None, Cost, Usage]]:
+    of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
+    return [(of, cost, usage) for _, cost, usage in thread.costs()]
 
 
 class VerifiedStore(VerifyShape, frozen=True, kw_only=True):

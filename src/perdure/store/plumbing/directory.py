@@ -297,9 +297,12 @@ def _page_of_threads(
     return live
 
 
-def agents(store: Space) -> Iterator[AgentRecord]:
-    """Yield all agents, sorted by name."""
-    yield from (read_record(cell, _agents) for cell in loops.cells(store.engine, STORE, prefix=AGENT))
+def agents(store: Space, *, prefix: str = "", after: str | None = None) -> Iterator[AgentRecord]:
+    """Yield the agents whose names begin with `prefix`, sorted; those after a name, if it is given."""
+    found = loops.cells(
+        store.engine, STORE, prefix=AGENT + prefix, after="" if after is None else AGENT + after
+    )
+    yield from (read_record(cell, _agents) for cell in found)
 
 
 def _closed(store: Space, thread: Space) -> bool:
