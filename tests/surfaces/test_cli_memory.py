@@ -239,9 +239,9 @@ def test_an_item_in_the_log_of_a_memory_can_be_typed_back(shell: Shell, kept: st
 
     rows = session.shown.split("change", 1)[1].splitlines()[1:4]
     assert [row.split()[:3] for row in rows] == [
-        ["forget", "prefers", "aisle"],
-        ["add", "prefers", "an"],
-        ["add", "prefers", "aisle"],
+        ["forgotten", "prefers", "aisle"],
+        ["added", "prefers", "an"],
+        ["added", "prefers", "aisle"],
     ]
     typed = rows[1].split()[-1]
     shown = shell.ok("memory", "show", typed, "--owner", "ann").out
@@ -264,6 +264,29 @@ def test_the_log_of_a_memory_has_the_text_of_then(shell: Shell) -> None:
     assert (
         shell.ok("memory", "show", "drink", "--owner", "ann", "--json").json["item"]["text"] == "likes coffee"
     )
+
+
+def test_the_log_of_a_memory_says_what_each_change_did(shell: Shell) -> None:
+    """An item with new words was edited, not added; after it was forgotten it is added again, as its own log says."""
+    for text in ("likes tea", "likes coffee"):
+        shell.ok("memory", "add", text, "--owner", "ann", "--id", "drink")
+    shell.ok("memory", "add", "has a dog", "--owner", "ann", "--id", "dog")
+    shell.ok("memory", "forget", "drink", "--owner", "ann")
+    shell.ok("memory", "add", "likes water", "--owner", "ann", "--id", "drink")
+
+    whole = shell.ok("memory", "log", "--owner", "ann", "--json").json
+    own = shell.ok("memory", "log", "drink", "--owner", "ann", "--json").json
+    newest = shell.ok("memory", "log", "drink", "--owner", "ann", "--limit", "2", "--json").json
+
+    done = [(each["did"], each["text"]) for each in whole["commits"]]
+    assert done == [
+        *(("added", "likes water"), ("forgotten", "likes coffee"), ("added", "has a dog")),
+        *(("edited", "likes coffee"), ("added", "likes tea")),
+    ]
+    assert [(each["did"], each["text"]) for each in own["commits"]] == done[:2] + done[3:]
+    assert (own["item"], own["more"]) == ("drink", False)
+    assert (newest["commits"], newest["more"]) == (own["commits"][:2], True)
+    assert shell.ok("memory", "log", "drink", "--owner", "ann").out.count(" drink\n") == 4
 
 
 def test_an_item_that_was_forgotten_is_read_at_an_earlier_moment(shell: Shell, kept: str) -> None:

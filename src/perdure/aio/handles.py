@@ -207,6 +207,7 @@ class Memory(HeldProxy[memory.Memory]):
     keep = AsyncMethod(memory.Memory.keep)
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)
+    changes_of = AsyncMethod(memory.Memory.changes_of)
     at = AsyncMethod(memory.Memory.at)
     undo = AsyncMethod(memory.Memory.undo)
     redo = AsyncMethod(memory.Memory.redo)

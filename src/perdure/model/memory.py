@@ -20,6 +20,7 @@ import msgspec
 from perdure.errors import Corrupt, Invalid
 from perdure.model import canonical, names
 from perdure.model.digest import Digest, check_digest
+from perdure.model.patch import Clear, Patch, Put
 from perdure.model.text import well_formed
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "decode_remembering",
     "decode_version",
     "item_prefix",
+    "items_of",
     "parse_memory_reference",
     "parse_version_path",
     "remade",
@@ -226,6 +228,20 @@ def parse_version_path(path: str) -> tuple[str, int]:
             path=path,
         )
     return found[1], int(found[2])
+
+
+def items_of(patch: Patch) -> list[str]:
+    """Return the ids of the items that a patch writes or removes, each once."""
+    found: list[str] = []
+    for op in patch.ops:
+        match op:
+            case Put(path=path):
+                found.append(parse_version_path(path)[0])
+            case Clear(prefix=prefix):
+                found.append(prefix.removesuffix("/").rpartition("/")[2])
+            case _:
+                continue
+    return list(dict.fromkeys(found))
 
 
 def parse_memory_reference(text: str) -> Reference:

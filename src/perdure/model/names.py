@@ -43,6 +43,7 @@ __all__ = [
     "did_you_mean",
     "id_meant",
     "moment_label",
+    "made_at_of",
     "near",
     "no_such_name",
     "retraction_label",
@@ -372,6 +373,11 @@ def _end(id: str, length: int) -> str:
     ):
         start -= 1
     return id[start:]
+
+
+def made_at_of(id: str) -> int | None:
+    """Return when an id was made, in µs since 1970, UTC; None: Perdure did not make it."""
+    return int(id[:8] + id[9:13], 16) * 1_000 if _MADE.match(id) and id[14] == "7" else None
 
 
 def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = False) -> str | None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from perdure.errors import Conflict, Invalid, NotFound
-from perdure.history import reader, timelines
+from perdure.engines.contract import Step
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound
+from perdure.history import ancestry, reader, timelines
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.visibility import Judged, Visibility, as_of, resolve
 from perdure.model import names
+from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
 from perdure.model.memory import (
     ItemKind,
@@ -27,8 +29,12 @@ from perdure.model.memory import (
     Version,
     check_item,
     check_item_id,
+    item_prefix,
+    items_of,
+    parse_version_path,
     remade,
 )
+from perdure.model.names import made_at_of
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
@@ -41,6 +47,8 @@ else:
 
 __all__ = ["Memory"]
 
+_LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
+_CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
 
 
@@ -196,6 +204,47 @@ class Memory:
     def log(self, *, limit: int | None = None) -> list[LogEntry]:
         """Read the commits of this memory, newest first; with a `limit` only the last ones."""
         return [LogEntry.of(step) for step in reader.log(self._memory.space, self.head.commit, limit=limit)]
+
+    def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[LogEntry], bool]:
+        """Read the commits that wrote or forgot an item, newest first, and whether there may be older ones.
+
+        With a `limit` only the last ones are read, and the search for older ones ends 1,000 commits before the oldest
+        that was found.
+        """
+        reader.check_limit(limit)
+        space, found = self._memory.space, list[LogEntry]()
+        commit, made_at = self.head.commit, made_at_of(check_item_id(id))
+        while commit is not None and (limit is None or len(found) < limit):
+            step = self._last_write(id, commit)
+            if (
+                step is None
+            ):  # it is not there: it was forgotten after the commit that is looked for, or never written
+                looked_at = reader.steps(space, commit, limit=_LOOKED_BACK_MAX if found and limit else None)
+                oldest: Step | None = None
+                for oldest in looked_at:
+                    if id in items_of(oldest.changeset.patch):
+                        step = oldest
+                        break
+                    if made_at is not None and oldest.commit.at < made_at - _CLOCKS_DIFFER_US:
+                        return found, False
+                if step is None:
+                    return found, oldest is not None and oldest.commit.first_parent is not None
+            found.append(LogEntry.of(step))
+            commit = step.commit.first_parent
+        return found, commit is not None
+
+    def _last_write(self, id: str, commit: Digest) -> Step | None:
+        """Return the commit that wrote the newest version of an item that a commit has; None: it has none."""
+        space = self._memory.space
+        try:
+            versions = list(space.tree_at(commit).entries(item_prefix(id)))
+        except Forgotten:
+            return None
+        if not versions:
+            return None
+        depth = max(parse_version_path(each.path)[1] for each in versions)
+        wrote = ancestry.ancestor(space, ancestry.point(space, commit), depth)
+        return None if wrote is None else space.step(wrote.digest)
 
     def at(self, moment: Moment) -> list[Remembered]:
         """Read the items at a moment of this memory's history, as far as they can be reached now."""

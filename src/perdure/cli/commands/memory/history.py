@@ -16,8 +16,8 @@ from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.screen import Column, Screen
-from perdure.errors import NotFound
-from perdure.model.memory import parse_version_path
+from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.model.memory import item_prefix, items_of
 from perdure.model.names import id_meant
 from perdure.model.patch import Clear, Put
 from perdure.shapes.text import shortened, stamp
@@ -38,26 +38,27 @@ _COLUMNS = (
 
 
 _TEXT_LENGTH = 200
+_LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a memory."""
 
     commit: str
+    did: str | None  # to the item of `text`: added, edited, kept or forgotten; null: it wrote no item
     reason: str
     at: str
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
     items: list[str]  # that it added, changed or forgot
-    text: (
-        str | None
-    )  # of the first of them, as this change left it, or as it was before it was forgotten; null: gone
+    text: str | None  # of the item asked for, or the first, as this change left it, or forgot it; null: gone
 
 
 class MemoryLog(Answer, frozen=True, kw_only=True):
     """The changes of an owner's memory, newest first."""
 
     owner: str
+    item: str | None  # whose changes they are; null: of all items
     commits: list[MemoryCommit]
     more: bool  # whether there are older ones beyond the limit
 
@@ -70,12 +71,12 @@ class MemoryLog(Answer, frozen=True, kw_only=True):
             _COLUMNS,
             [
                 (
-                    each.reason.removeprefix("memory."),
+                    each.did or each.reason,
                     ("–", "quiet") if each.text is None else shortened(each.text, _TEXT_LENGTH),
                     each.thread or "",
                     moment(each.at)[5:16],
                     digest(each.commit),
-                    next(iter(each.items), ""),
+                    self.item or next(iter(each.items), ""),
                 )
                 for each in self.commits
             ],
@@ -115,14 +116,18 @@ def log(
 ) -> MemoryLog:
     """Show the changes of an owner's memory, newest first
 
-    Each has the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it. A change that
-    was undone is not listed; redo brings it back.
+    An item was added, edited, kept (so that it no longer depends on the thread that wrote it) or forgotten. Each has
+    the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it. A change that was undone
+    is not listed; redo brings it back.
     """
     with reading(everywhere) as store:
         memory = known_memory(store, owner)
-        found = memory.log(limit=limit + 1 if limit else None) if item is None else _changes_of(memory, item)
-        shown, more = cut_off(found, limit)
-        return MemoryLog(owner=owner, commits=[_commit(memory, each) for each in shown], more=more)
+        if item is None:
+            shown, more = cut_off(memory.log(limit=limit + 1 if limit else None), limit)
+        else:
+            item, shown, more = _changes_of(memory, item, limit)
+        commits = [_commit(memory, each, item) for each in shown]
+        return MemoryLog(owner=owner, item=item, commits=commits, more=more)
 
 
 def undo(
@@ -163,48 +168,64 @@ def _moved(memory: Memory, did: str, head: HeadShape) -> MemoryMoved:
     return MemoryMoved(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
 
 
-def _changes_of(memory: Memory, item: str) -> list[LogEntry]:
-    """Return the changes of an item that is named by its id or a part of it, forgotten or not; raises `NotFound`."""
-    changes = [(each, _items(each)) for each in memory.log()]
-    known = list(dict.fromkeys(id for _, items in changes for id in items))
-    with guessing(item, lambda: known):
+def _changes_of(memory: Memory, item: str, limit: int) -> tuple[str, list[LogEntry], bool]:
+    """Return the id and the changes of an item that is named by its id or a part of it, forgotten or not.
+
+    Raises `NotFound` if there never was one.
+    """
+    with suppress(NotFound, Invalid):
+        whole = memory.get(item).id
+        return whole, *memory.changes_of(whole, limit=limit or None)
+    lately = (id for each in memory.log(limit=_LOOKED_AT) for id in items_of(each.patch))
+    known = list(dict.fromkeys((*(each.id for each in memory.items()), *lately)))
+    whole = id_meant(item, known, what="item", beginnings=True)
+    if whole is None:
+        known = list(dict.fromkeys(id for each in memory.log() for id in items_of(each.patch)))
         whole = id_meant(item, known, what="item", beginnings=True)
-        if whole is None:
-            memory.get(item)  # raises `NotFound`
-    return [each for each, items in changes if whole in items]
+    if whole is None:
+        with guessing(item, lambda: known):
+            whole = memory.get(item).id  # raises `NotFound`
+    return whole, *memory.changes_of(whole, limit=limit or None)
 
 
-def _commit(memory: Memory, entry: LogEntry) -> MemoryCommit:
-    items = _items(entry)
-    text = _text(memory, items[0], entry) if items else None
+def _commit(memory: Memory, entry: LogEntry, item: str | None = None) -> MemoryCommit:
+    """Return a change as programs read it, with what it did to an item; None: to the first that it wrote."""
+    items = items_of(entry.patch)
+    subject = item or next(iter(items), None)
+    now, before = (_text_at(memory, subject, at) for at in (entry.digest, next(iter(entry.parents), None)))
     return MemoryCommit(
         commit=entry.digest,
+        did=None if subject is None else _did(entry, subject, now, before),
         reason=entry.reason,
         at=stamp(entry.at),
         run=entry.run,
         thread=entry.author,
         items=items,
-        text=text,
+        text=now or before or None,
     )
 
 
-def _text(memory: Memory, item: str, entry: LogEntry) -> str | None:
-    """Return the text of an item as a commit left it, or as it was before a commit that forgot it; None: it is gone."""
-    for at in (entry.digest, *entry.parents[:1]):
-        with suppress(NotFound):
-            return memory.get(item, at=at).text
-    return None
+def _did(entry: LogEntry, item: str, now: str | None, before: str | None) -> str:
+    """Return what a change did to an item, by its texts after and before it."""
+    is_put = any(isinstance(op, Put) and op.path.startswith(item_prefix(item)) for op in entry.patch.ops)
+    if not is_put or now is None:
+        return "forgotten"
+    if entry.reason == "memory.keep":
+        return "kept"
+    is_cleared = any(isinstance(op, Clear) and op.prefix == item_prefix(item) for op in entry.patch.ops)
+    return "edited" if before or (before == _GONE and is_cleared) else "added"
 
 
-def _items(entry: LogEntry) -> list[str]:
-    """Return the ids of the items that a commit wrote, each once."""
-    found: list[str] = []
-    for op in entry.patch.ops:
-        match op:
-            case Put(path=path):
-                found.append(parse_version_path(path)[0])
-            case Clear(prefix=prefix):
-                found.append(prefix.removesuffix("/").rpartition("/")[2])
-            case _:
-                continue
-    return list(dict.fromkeys(found))
+_GONE = ""  # no item has an empty text
+
+
+def _text_at(memory: Memory, item: str | None, commit: str | None) -> str | None:
+    """Return the text of an item as a commit left it; None: there was none, `_GONE`: it was erased, or let go."""
+    if item is None or commit is None:
+        return None
+    try:
+        return memory.get(item, at=commit).text
+    except Forgotten:
+        return _GONE
+    except NotFound:
+        return None
