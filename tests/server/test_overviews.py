@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -18,12 +18,15 @@ from perdure.model.run import Usage
 from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
 from perdure.server.routes import threads as thread_routes
+from perdure.server.routing import BaseQuery, Paged, Router
 from perdure.shapes.conversation import GraphPage, TurnPage
 from perdure.shapes.text import now
 from perdure.store.store import Store
 from perdure.testing import Script, say, use
 from tests.forked import commands
 from tests.server.client import Client, assistant, key, serving
+
+JSON = "application/json"
 
 
 def test_a_row_has_the_state_of_the_newest_run_and_what_was_said_last(client: Client, store: Store) -> None:
@@ -333,3 +336,71 @@ def test_the_turns_of_a_graph_are_those_of_its_commits_one_by_one(
         assert node.turn == TurnPage.of(thread, seen, limit=1).turns[0]
         assert (short.commit, short.parents, short.turn.input) == (node.commit, node.parents, node.turn.input)
         assert (short.turn.messages, short.turn.changed) == ([], [])
+
+
+@pytest.fixture
+def many(store: Store) -> None:
+    """Runs with calls of one result, calls of unknown outcome and queued runs: five of each."""
+
+    @perdure.tool(effect="external_write")
+    def note(number: int) -> str:
+        return "noted"
+
+    @perdure.tool(effect="external_write")
+    def send(number: int) -> str:
+        raise TimeoutError("no answer")
+
+    answers = [answer for number in range(5) for answer in (use("note", number=number), say("Noted."))]
+    noting = store.thread("noting", agent=Agent("noter", backend=Script(*answers), tools=[note]))
+    for _ in range(5):
+        noting.run("Note it")
+    for number in range(5):
+        sender = Agent("sender", backend=Script(use("send", number=number), say("Sent?")), tools=[send])
+        sending = store.thread(f"sending-{number}", agent=sender)
+        sending.run("Send it")
+        sending.start("Later")
+        store.memory("ann").add(f"Ann likes {number} lumps of sugar.")
+
+
+@pytest.mark.parametrize(
+    ("path", "items", "is_newest_first"),
+    [
+        ("/v1/threads/noting/calls", "calls", True),
+        ("/v1/threads/noting/calls?state=succeeded", "calls", True),
+        ("/v1/threads/noting/runs", "runs", True),
+        ("/v1/threads/noting/artifacts?calls=true", "artifacts", False),
+        ("/v1/calls", "calls", False),
+        ("/v1/runs", "runs", False),
+        ("/v1/runs?state=created", "runs", False),
+        ("/v1/memory/ann", "items", False),
+    ],
+)
+def test_a_list_in_pages_has_each_of_its_items_once(
+    client: Client, many: None, path: str, items: str, is_newest_first: bool
+) -> None:
+    """The pages of two are those of the whole list; artifacts of one digest are several items."""
+    and_ = "&" if "?" in path else "?"
+    pages, after = list[list[Any]](), ""
+    while len(pages) < 20:
+        page = client.get(f"{path}{and_}limit=2{after}").json
+        pages.append(page[items])
+        if not page["more"]:
+            break
+        after = f"&after={page['next']}"
+
+    found = [each for part in (reversed(pages) if is_newest_first else pages) for each in part]
+    assert found == client.get(f"{path}{and_}limit=500").json[items]
+    assert len(found) >= 5  # control: there is more than one page
+
+
+def test_a_list_that_takes_a_cursor_gives_one() -> None:
+    """No route takes an `after` that it passes over; control: most lists take one."""
+    pages = [each for each in Router().routes if each.query and "after" in fields_of(each.query)]
+
+    assert len(pages) > 15
+    assert [each.path for each in pages if get_origin(each.answer) is not Paged and each.media == JSON] == []
+
+
+def fields_of(query: type[BaseQuery]) -> tuple[str, ...]:
+    """The names of the parameters that a route takes."""
+    return query.__struct_fields__

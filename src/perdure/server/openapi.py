@@ -168,7 +168,7 @@ def _headers(route: HttpRoute) -> list[dict[str, Any]]:
 def _structs(answer: Any) -> list[Any]:
     """Return the structs that an answer may be."""
     if get_origin(answer) is Paged:
-        return [get_args(answer)[0]]
+        return _structs(get_args(answer)[0])
     if get_origin(answer) in (UnionType, Union):
         return [each for part in get_args(answer) for each in _structs(part)]
     return [answer] if isinstance(answer, type) and issubclass(answer, msgspec.Struct) else []

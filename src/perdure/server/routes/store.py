@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from perdure.errors import NotFound, PerdureError
+from perdure.history.artifacts import Listed
 from perdure.history.verify.report import Progress
 from perdure.model.head import MAIN
 from perdure.model.memory import ItemKind
@@ -88,23 +89,36 @@ def list_approvals(call: HttpCall, query: PageQuery) -> Paged[ApprovalPage]:
 
 
 def _place(ticket: Ticket) -> str:
-    return f"{ticket.asked_at:020}.{ticket.id}"
+    return _cursor(ticket.asked_at, ticket.id)
+
+
+def _cursor(at: int, *names: str) -> str:
+    """Return what sorts as a list does that is sorted by time."""
+    return ".".join((f"{at:020}", *names))
 
 
 @route("GET", "/v1/calls", "read")
-def list_unknown_calls(call: HttpCall, query: PageQuery) -> CallPage:
+def list_unknown_calls(call: HttpCall, query: PageQuery) -> Paged[CallPage]:
     """List the calls whose outcome is unknown, oldest first, over all threads.
 
     Those that are `started` come first: they were under way when the process of their run ended.
     """
-    found: list[CallRecordShape] = []
-    records = [*interrupted_calls(call.store), *call.store.unclear_calls()]
-    for id, record in records:
-        with suppress(NotFound):
-            found.append(CallRecordShape.traced(call.thread(id=id), record))
+    found: list[tuple[str, CallRecordShape]] = []
+    listed = (interrupted_calls(call.store), call.store.unclear_calls())
+    places = [
+        (f"{rank}.{_cursor(record.at, record.id, id)}", id, record)
+        for rank, records in enumerate(listed)
+        for id, record in records
+    ]
+    for place, id, record in sorted(places, key=lambda each: each[0]):
         if len(found) > query.size:
             break
-    return CallPage(thread=None, calls=found[: query.size], more=len(found) > query.size)
+        if query.after is None or place > query.after:
+            with suppress(NotFound):
+                found.append((place, CallRecordShape.traced(call.thread(id=id), record)))
+    kept = found[: query.size]
+    page = CallPage(thread=None, calls=[shape for _, shape in kept], more=len(found) > len(kept))
+    return Paged(page, kept[-1][0] if page.more else None)
 
 
 class OpenRunsQuery(PageQuery, frozen=True, kw_only=True):
@@ -114,15 +128,20 @@ class OpenRunsQuery(PageQuery, frozen=True, kw_only=True):
 
 
 @route("GET", "/v1/runs", "read")
-def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> RunPage:
+def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> Paged[RunPage]:
     """List the runs that have not ended, oldest first, over all threads."""
-    found: list[RunShape] = []
-    for id, record in call.store.open_runs():
-        if query.state in (None, record.state):
+    found: list[tuple[str, RunShape]] = []
+    places = [(_cursor(record.begun_at, record.id, id), id, record) for id, record in call.store.open_runs()]
+    for place, id, record in sorted(places, key=lambda each: each[0]):
+        if len(found) > query.size:
+            break
+        if query.state in (None, record.state) and (query.after is None or place > query.after):
             with suppress(NotFound):
                 thread = call.thread(id=id)
-                found.append(RunShape.now(thread, thread.find_run(record.id)))
-    return RunPage(thread=None, runs=found[: query.size], more=len(found) > query.size)
+                found.append((place, RunShape.now(thread, thread.find_run(record.id))))
+    kept = found[: query.size]
+    page = RunPage(thread=None, runs=[shape for _, shape in kept], more=len(found) > len(kept))
+    return Paged(page, kept[-1][0] if page.more else None)
 
 
 class ServedAgent(NamedAgent, frozen=True, kw_only=True):
@@ -243,7 +262,7 @@ class MemoryQuery(PageQuery, frozen=True, kw_only=True):
 
 
 @route("GET", "/v1/memory/{owner}", "read")
-def show_memory(call: HttpCall, query: MemoryQuery) -> MemorySearch | MemoryPage:
+def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | MemoryPage]:
     """Search the memory of an owner; without words, list it."""
     owner = call.segments["owner"]
     if not call.access.sees_owner(owner):
@@ -252,14 +271,16 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> MemorySearch | MemoryPage
     if query.q is not None:
         found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
         shapes = [FoundShape.of(each) for each in found]
-        return MemorySearch(
+        answer = MemorySearch(
             owner=owner, query=query.q, legs=list(found.legs), found=shapes, near=[], missing=None
         )
+        return Paged(answer, None)
     items = memory.items(kind=query.kind, scope=query.scope)
     later = (item for item in items if query.after is None or item.id > query.after)
     listed = list(islice(later, query.size + 1))
     shown = [MemoryShape.of(each) for each in listed[: query.size]]
-    return MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
+    page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
+    return Paged(page, shown[-1].id if page.more else None)
 
 
 class ArtifactsQuery(PageQuery, frozen=True, kw_only=True):
@@ -276,7 +297,7 @@ def list_artifacts(call: HttpCall, query: ArtifactsQuery) -> Paged[ArtifactPage]
     listed = iter(thread.artifacts.ls(calls=query.calls))
     if query.after is not None:
         for each in listed:
-            if each.digest == query.after:
+            if _row(each) == query.after:
                 break
     found = list(islice(listed, query.size + 1))
     kept = found[: query.size]
@@ -285,7 +306,12 @@ def list_artifacts(call: HttpCall, query: ArtifactsQuery) -> Paged[ArtifactPage]
         artifacts=[ArtifactShape.of(each) for each in kept],
         more=len(found) > len(kept),
     )
-    return Paged(page, kept[-1].digest if page.more else None)
+    return Paged(page, _row(kept[-1]) if page.more else None)
+
+
+def _row(listed: Listed) -> str:
+    """Return what names one row: results of several calls may have one digest, which may be listed, too."""
+    return f"{listed.digest}.{listed.call or ''}.{'' if listed.at is None else listed.at}"
 
 
 @route("GET", "/v1/artifacts/{digest}", "read", media="application/octet-stream")

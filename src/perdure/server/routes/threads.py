@@ -18,6 +18,7 @@ from perdure.model.run import RunRecord, RunState
 from perdure.model.ticket import Ticket
 from perdure.server.limited import LimitedThread
 from perdure.server.routing import (
+    BaseQuery,
     HttpCall,
     LineQuery,
     MomentQuery,
@@ -258,16 +259,17 @@ def _window(call: HttpCall, query: WindowQuery) -> tuple[Thread, View]:
     return call.seen(MomentQuery(timeline=query.timeline, at=at))
 
 
-class GraphQuery(PageQuery, frozen=True, kw_only=True):
+class GraphQuery(BaseQuery, frozen=True, kw_only=True):
     """How many turns of the graph; with `brief` only the beginning of what was said in them."""
 
+    limit: int = 50
     brief: bool = False
 
 
 @route("GET", "/v1/threads/{thread}/graph", "read")
 def show_graph(call: HttpCall, query: GraphQuery) -> GraphPage:
-    """Show the turns of all timelines, newest first, each after those that follow it."""
-    return GraphPage.of(call.thread(), limit=query.size, brief=query.brief)
+    """Show the newest turns of all timelines, each after those that follow it; `turns` leads to older ones."""
+    return GraphPage.of(call.thread(), limit=page_size(query.limit), brief=query.brief)
 
 
 class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -440,24 +442,26 @@ class CallsQuery(PageQuery, frozen=True, kw_only=True):
 
 
 @route("GET", "/v1/threads/{thread}/calls", "read")
-def list_calls(call: HttpCall, query: CallsQuery) -> CallPage:
-    """List the tool calls of a thread, oldest first, over all its timelines."""
+def list_calls(call: HttpCall, query: CallsQuery) -> Paged[CallPage]:
+    """List the last tool calls of a thread, oldest first, over all its timelines; `after` leads to older ones."""
     thread = call.thread()
 
     def wanted(each: CallRecord) -> bool:
         return (
-            query.state in (None, each.state)
+            (query.after is None or each.id < query.after)
+            and query.state in (None, each.state)
             and query.effect in (None, each.effect)
             and query.timeline in (None, each.timeline)
         )
 
     found = lately(lambda last: thread.calls(run=query.run, limit=last), wanted, query.size)
-    kept = found[-query.size :]
-    return CallPage(
+    kept = found[-query.size :]  # sorted by id
+    page = CallPage(
         thread=thread.id,
         calls=[CallRecordShape.traced(thread, each) for each in kept],
         more=len(kept) < len(found),
     )
+    return Paged(page, kept[0].id if page.more else None)
 
 
 class ServedCall(CallDetail, frozen=True, kw_only=True):
@@ -493,20 +497,25 @@ class RunsQuery(PageQuery, frozen=True, kw_only=True):
 
 
 @route("GET", "/v1/threads/{thread}/runs", "read")
-def list_runs(call: HttpCall, query: RunsQuery) -> RunPage:
-    """List the runs of a thread, oldest first."""
+def list_runs(call: HttpCall, query: RunsQuery) -> Paged[RunPage]:
+    """List the last runs of a thread, oldest first; `after` leads to older ones."""
     thread = call.thread()
 
     def wanted(each: RunRecord) -> bool:
-        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
+        return (
+            (query.after is None or each.id < query.after)
+            and query.state in (None, each.state)
+            and query.timeline in (None, each.timeline)
+        )
 
     found = lately(lambda last: thread.runs(limit=last), wanted, query.size)
-    kept = found[-query.size :]
-    return RunPage(
+    kept = sorted(found, key=lambda each: each.id)[-query.size :]  # the last were read by id, too
+    page = RunPage(
         thread=thread.id,
-        runs=[RunShape.now(thread, each) for each in kept],
+        runs=[RunShape.now(thread, each) for each in sorted(kept, key=lambda each: each.begun_at)],
         more=len(kept) < len(found),
     )
+    return Paged(page, kept[0].id if page.more else None)
 
 
 @route("GET", "/v1/threads/{thread}/runs/{run}", "read")
