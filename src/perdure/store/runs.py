@@ -399,7 +399,10 @@ class Runs(Line, ABC):
         return [(record.id, *found[record.id]) for record in runs]
 
     def cost(self, run: str | None = None) -> Cost:
-        """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines."""
+        """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines.
+
+        Child runs whose thread was removed are left out.
+        """
         if run is None:
             return sum((cost for _, cost, _ in self.costs()), Cost())
         record = records.read(self._space, names.check_id("run", run)).record

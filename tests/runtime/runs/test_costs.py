@@ -11,6 +11,7 @@ from perdure import Agent, Call, Stop, Store
 from perdure.cli.input.stores import map_entries
 from perdure.engines.registry import open_sql
 from perdure.errors import RunFailed
+from perdure.history.retention import RetentionPolicy
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
 from perdure.testing import Script, fail, say, step, use
@@ -171,6 +172,27 @@ def test_a_run_costs_what_its_children_cost_too(tmp_path: Path) -> None:
 
         assert result.cost.usd == pytest.approx(0.011)
         assert thread.cost(result.run).usd == pytest.approx(0.022)
+
+
+def test_a_run_whose_childs_thread_was_removed_costs_what_is_left(tmp_path: Path) -> None:
+    """What the child used is not known any more, before the content is collected and after; the rest can be read."""
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call, which: int) -> str:
+        """Delegate."""
+        return str(call.run(priced("Hi.", name="child"), f"go {which}").text)
+
+    script = Script(step(use("delegate", which=1), use("delegate", which=2)), say("Done.", usage=USED))
+    agent = Agent("p", backend=script, tools=[delegate], stop=Stop(price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        run = store.thread("t", agent=agent).run("go").run
+        store.thread(store.thread("t").children(run)[0].thread).rm()
+
+    with perdure.open(tmp_path / "agents.db") as store:
+        removed = store.thread("t").cost(run)
+        store.gc(store.gc_plan(RetentionPolicy(removed_threads=True)))
+
+        assert store.thread("t").cost(run).usd == removed.usd == pytest.approx(0.022)
 
 
 def test_a_budget_stops_a_run(tmp_path: Path) -> None:

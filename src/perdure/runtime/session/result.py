@@ -10,13 +10,14 @@ often as the agent allows; the events count, so a crash does not start the count
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
 from perdure.engines import loops
 from perdure.engines.contract import Cell, Step
-from perdure.errors import Conflict, Invalid
+from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space, read_record
@@ -389,11 +390,15 @@ def spent_in_all(space: Space, record: RunRecord) -> tuple[Cost, Usage]:
 
 
 def spent_below(space: Space, run: str) -> tuple[Cost, Usage]:
-    """Read what the child runs of a run have used, with all runs below them."""
+    """Read what the child runs of a run have used, with all runs below them.
+
+    Those whose thread was removed are left out: their history is gone, or will be.
+    """
     cost, usage = Cost(), Usage()
     for inside, child in children_of(space, run):
-        child_cost, child_usage = spent_in_all(inside, child)
-        cost, usage = cost + child_cost, usage + child_usage
+        with suppress(NotFound):
+            child_cost, child_usage = spent_in_all(inside, child)
+            cost, usage = cost + child_cost, usage + child_usage
     return cost, usage
 
 
