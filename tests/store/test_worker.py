@@ -250,6 +250,54 @@ def test_a_queued_run_whose_timeline_takes_no_input_fails_by_its_record_alone(st
     assert list(records.open_runs(engine_of(store))) == []
 
 
+def test_a_queued_run_of_an_agent_whose_hand_off_was_undone_fails(store: Store) -> None:
+    """The timeline is another agent's again: the record has the words, and the worker does not wait for it for ever."""
+    clerk = agent(name="clerk")
+    thread = store.thread("t", agent=agent())
+    thread.run("Hello.")
+    run = thread.hand_off(clerk).start("Words.")
+    thread.undo(to="HEAD~1")
+
+    store.work([agent(), clerk], until_idle=True)
+
+    found = record_of(thread, run)
+    assert (found.state, found.kind) == ("failed", "Conflict")
+    assert str(found.why).endswith("Its input was: Words.")
+    assert thread.run("And now?").text == "Done."
+
+
+@pytest.mark.parametrize("how", ["worker", "start-up", "awaitable start-up"])
+@pytest.mark.parametrize("what", ["undone", "sealed"])
+def test_a_decided_run_that_cannot_go_on_keeps_no_other_from_it(tmp_path: Path, what: str, how: str) -> None:
+    """Its turn was undone with the hand-off to its agent, or its timeline was sealed; that of another thread goes on."""
+    clerk, url = agent(use("send", to=7), say("Sent."), name="clerk"), str(tmp_path / "store.db")
+    with perdure.open(url) as store:
+        thread = store.thread("t", agent=agent())
+        thread.run("Hello.")
+        before = thread.head
+        waiting = thread.hand_off(clerk).run("Send it.")
+        other = store.thread("u", agent=clerk).run("Send it.")
+        for each in store.approvals():
+            store.thread(each.thread).decide(each.call, "approve", by="ann")
+        _ = thread.undo(to=before) if what == "undone" else store.thread("t").seal()
+
+        if how == "worker":
+            store.work([agent(), clerk], until_idle=True)
+        elif how == "start-up":
+            store.resume(clerk)
+        else:
+            asyncio.run(_resumed(url, clerk))
+
+        left = "cancelled" if what == "undone" and how == "worker" else "waiting"
+        assert record_of(thread, waiting.run).state == left
+        assert record_of(store.thread("u"), other.run).state == "succeeded"
+
+
+async def _resumed(url: str, agent: Agent) -> None:
+    async with aio.open(url) as store:
+        await store.resume(agent)
+
+
 def test_a_worker_leaves_the_runs_of_other_agents(store: Store) -> None:
     """They wait for a worker that has their agent."""
     thread = store.thread("t", agent=agent(name="clerk"))

@@ -35,7 +35,7 @@ from perdure.aio.proxy import (
     seen_through,
 )
 from perdure.aio.streaming import begin_run, events_of, followed, runs_under_way
-from perdure.errors import Busy, NotFound, RunFailed
+from perdure.errors import Busy, Conflict, NotFound, RunFailed, Sealed
 from perdure.history.changes.values import Given as GivenValue
 from perdure.history.writer import OnConflict
 from perdure.memory.embedding import Embed
@@ -516,8 +516,11 @@ class Store(HeldProxy[store.Store]):
                 found.append(await one.resume(record.id))
             except RunFailed as failed:
                 found += (failed.run,) if isinstance(failed.run, Result) else ()
-            except (Busy, NotFound):
-                continue  # another process has it, or its thread was removed
+            except (Busy, NotFound, Sealed):
+                continue  # another process has it, it was undone, or its timeline takes no more writes
+            except Conflict as conflict:
+                if conflict.code != "thread_of_another_agent":
+                    raise
         return found
 
     async def work(

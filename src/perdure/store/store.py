@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine, time_of_day
-from perdure.errors import Busy, Invalid, NotFound, PerdureWarning, RunFailed, WrongStore
+from perdure.errors import Busy, Conflict, Invalid, NotFound, PerdureWarning, RunFailed, Sealed, WrongStore
 from perdure.history.reader import other_agent
 from perdure.history.space import Space, label_of
 from perdure.model import names
@@ -282,7 +282,8 @@ class Store:
     def resume(self, agent: Agent) -> list[Result]:
         """Resume every run of this agent that was interrupted or whose approvals are decided; return their results.
 
-        Call it at start-up.  Runs that are live in another process are left alone; a failed run is in the list.
+        Call it at start-up.  Runs that are live in another process, or were undone, are left alone; a failed run is in
+        the list.
         """
         return [result for result in map(partial(self._resumed, agent), self._interrupted(agent)) if result]
 
@@ -458,8 +459,12 @@ class Store:
             return thread.resume(record.id)
         except RunFailed as failed:
             return failed.run if isinstance(failed.run, result.Result) else None
-        except (Busy, NotFound):
-            return None  # another process runs it, or its thread was removed
+        except (Busy, NotFound, Sealed):
+            return None  # another process runs it, it was undone, or its timeline takes no more writes
+        except Conflict as conflict:
+            if conflict.code != "thread_of_another_agent":
+                raise
+            return None  # it was undone with the hand-off to its agent
 
     def _record(
         self, store: Space, id: str, agent: Agent | None, owner: str | None, timeline: str

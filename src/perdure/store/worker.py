@@ -59,7 +59,6 @@ from perdure.runtime.session.throttle import Limit, SharedLimits, Throttle
 
 if TYPE_CHECKING:
     from perdure.store.store import Store
-    from perdure.store.thread import Thread
 
 __all__ = ["Worked", "Worker"]
 
@@ -381,8 +380,7 @@ class Worker:
         thread, result, error = task.record.thread or task.space, None, None
         hindrance: _Hindrance | None = None
         try:
-            opened = self._open(task)
-            thread, env = opened.id, opened._env()  # pyright: ignore[reportPrivateUsage]
+            thread, env = self._open(task)
             if self._limits:
                 env = msgspec.structs.replace(env, throttle=Throttle(self._limits, task.record.agent))
             with self._slot_of_backend(env) as is_free:
@@ -447,10 +445,14 @@ class Worker:
         with self._lock:
             self._later[task.line] = time.monotonic() + _LATER_SECONDS[hindrance], hindrance
 
-    def _open(self, task: _Task) -> Thread:
-        """Open the timeline of a run with the agent that it belongs to; raises `NotFound` if its thread was removed."""
+    def _open(self, task: _Task) -> tuple[str, RunEnvironment]:
+        """Return the thread's id and the environment of a run, with the agent that the run belongs to.
+
+        That may be another agent than the timeline has now: an undo has taken a hand-off back, or a fork from before
+        it was promoted.  Such a run is only ended.  Raises `NotFound` if the thread was removed.
+        """
         record = task.record
-        id = record.thread or label_of(self._engine, task.space)
+        id, agent = record.thread or label_of(self._engine, task.space), self._agents[record.agent]
         opened = self._store.thread(id, timeline=record.timeline)
         if opened._space.name != task.space:  # pyright: ignore[reportPrivateUsage]
             raise NotFound(
@@ -458,7 +460,10 @@ class Worker:
                 code="thread_removed",
                 thread=id,
             )
-        return self._store.thread(id, agent=self._agents[record.agent], timeline=record.timeline)
+        if opened.agent == agent.name:
+            opened = self._store.thread(id, agent=agent, timeline=record.timeline)
+        env = opened._env()  # pyright: ignore[reportPrivateUsage]
+        return id, msgspec.structs.replace(env, agent=agent)
 
 
 def _by_name(agents: object) -> Mapping[str, Agent]:
