@@ -288,7 +288,7 @@ export const scenarios = {
       await page.getByText('The server does not answer.').waitFor();
       await page.unrouteAll();
       await page.evaluate(() => window.show(true));
-      await page.getByRole('link', { name: 'planner' }).waitFor();
+      await page.getByRole('link', { name: 'planner', exact: true }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
       await page.context().clearCookies();
       await page.getByRole('link', { name: 'Memory' }).click();
@@ -537,6 +537,7 @@ export const scenarios = {
       await earlier.getByRole('button', { name: 'It was done', exact: true }).click();
       await earlier.getByText('resolved: done').waitFor();
       await card.getByText(/This was done already, as local said/).waitFor();
+      await page.getByRole('button', { name: /rent/ }).getByText('repeat: was done').waitFor(); // the list says the same
       await page.getByRole('link', { name: /unknown/ }).waitFor({ state: 'detached' });
       assert.doesNotMatch(await approve.getAttribute('class'), /primary/);
       await page.reload();

@@ -235,6 +235,31 @@ def test_an_unknown_parameter_of_a_page_is_refused(client: Client) -> None:
     assert statuses == [422] * 3
 
 
+@pytest.mark.parametrize("outcome", ["done", "not_done", None])
+def test_the_inbox_says_of_a_repeat_what_its_card_says(store: Store, outcome: str | None) -> None:
+    """The earlier call was settled after the question was asked; control: it was not, so it may have happened."""
+    sent: list[int] = []
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int) -> str:
+        sent.append(amount)
+        raise TimeoutError("no answer")
+
+    agent = assistant(use("pay", amount=13), say("Hm."), use("pay", amount=13), tools=[pay])
+    thread = store.thread("rent", agent=agent)
+    earlier = thread.run("Pay").unclear_calls[0]
+    thread.run("Pay again")
+    with serving(store, agent) as client:
+        if outcome is not None:
+            client.post(f"/v1/threads/rent/calls/{earlier}/resolve", {"outcome": outcome, "why": "a letter"})
+        (listed,) = client.get("/v1/approvals").json["approvals"]
+        card = client.get(f"/v1/threads/rent/approvals/{listed['call']}").json["ticket"]
+
+    assert sent == [13]
+    assert (listed["repeat"], card["repeat"]) == (outcome or "possible",) * 2
+    assert listed["message"] == card["message"]
+
+
 def test_calls_are_listed_by_effect(store: Store) -> None:
     """Those of another effect are left out; control: without the filter they are there."""
     agent = assistant(use("look"), say("Seen."), tools=[look])

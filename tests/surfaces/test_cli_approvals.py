@@ -472,6 +472,28 @@ def test_a_repetition_says_what_it_would_repeat(house: Shell) -> None:
     assert (told["repeats"]["id"], told["repeats"]["state"]) == (earlier, "needs_human")
 
 
+@pytest.mark.parametrize(
+    ("outcome", "told"), [("done", "was done"), ("not_done", "was not done"), (None, "possible repeat")]
+)
+def test_the_list_says_of_a_repeat_what_its_card_says(house: Shell, outcome: str | None, told: str) -> None:
+    """As soon as the earlier call is settled; control: while it is not, it may have happened."""
+    with perdure.open(house.store) as store:
+        script = Script(use("pay", to="cat", amount=13), say("Again."))
+        store.thread("house", agent=payer.on(script)).run("Pay the cat again.")
+    first, again = [each["call"] for each in house.ok("approvals", "--json").json["approvals"]]
+    earlier = house.ok("calls", "--json").json["calls"][0]["id"]
+    if outcome is not None:
+        house.ok("calls", "resolve", "house", earlier, outcome, "--why", "the bank says so")
+
+    listed = house.ok("approvals", "--json").json["approvals"]
+    rows = house.ok("approvals").out.splitlines()[:-1]  # the last suggests a command
+    card = house.ok("approvals", "show", "house", again, "--json").json["ticket"]
+
+    assert [each["repeat"] for each in listed] == [None, outcome or "possible"]
+    assert card["repeat"] == (outcome or "possible")
+    assert [told in row for row in rows if again in row or first in row] == [False, True]
+
+
 @pytest.mark.parametrize(("outcome", "told"), [("done", "was done"), ("not_done", "was not done")])
 def test_a_repetition_of_a_call_that_was_settled_since_says_so(house: Shell, outcome: str, told: str) -> None:
     """Its headline is about the state of the earlier call now; before, it may have happened."""
@@ -501,7 +523,7 @@ def test_a_repeat_is_marked_in_the_list_and_warned_of_when_it_is_approved(house:
     approved = " ".join(house.ok("approvals", "approve", "house", again).out.split())
     plain = house.ok("approvals", "approve", "house", first).out
 
-    assert ["a repeat" in line for line in rows if first in line or again in line] == [False, True]
+    assert ["possible repeat" in line for line in rows if first in line or again in line] == [False, True]
     assert "It is a repeat: the same call to pay" in approved
     assert "repeat" not in plain
 

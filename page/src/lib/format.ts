@@ -74,7 +74,7 @@ export const callState = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): 
 /** Whether it is known that a call was done. */
 export const wasDone = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): boolean => state === 'succeeded' || (state === 'resolved' && outcome === 'done');
 
-const REPEATS: Record<string, string> = { unclear: 'possible repeat', elsewhere: 'repeat: was done', backend: 'repeat: was done', denied: 'repeat: was denied' };
+const REPEATS: Record<string, string> = { done: 'repeat: was done', not_done: 'repeat: was not done', failed: 'repeat: failed before', denied: 'repeat: was denied' };
 
 /** The keys and indexes that lead to a place inside a document, as the address has them: a JSON list, or one key. */
 export function placeSteps(place: string | null): (string | number)[] {
@@ -88,11 +88,7 @@ export function placeSteps(place: string | null): (string | number)[] {
 }
 
 /** How a question of the repeat guard is marked in a list; null: the tool itself asks. */
-export function repeatMark({ action, parameters }: Pick<Ticket, 'action' | 'parameters'>): string | null {
-  if (action !== 'repeat') return null;
-  const found = parameters !== null && typeof parameters === 'object' && !Array.isArray(parameters) ? parameters['case'] : null;
-  return REPEATS[String(found)] ?? 'possible repeat';
-}
+export const repeatMark = ({ repeat }: Pick<Ticket, 'repeat'>): string | null => (repeat === null ? null : (REPEATS[repeat] ?? 'possible repeat'));
 
 const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired' };
 export const verdictWords = (verdict: string): string => VERDICTS[verdict] ?? inWords(verdict);

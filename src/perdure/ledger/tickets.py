@@ -14,7 +14,7 @@ same words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -32,7 +32,16 @@ from perdure.ledger.calls import CallTransition, Changes, VersionedCall
 from perdure.ledger.repeat_guard import Repeats, done
 from perdure.model import canonical
 from perdure.model.call import UNCLEAR, CallRecord
-from perdure.model.ticket import CHILD_RUN, AwaitedChildren, ChildRef, Decision, OnTimeout, Resume, Ticket
+from perdure.model.ticket import (
+    CHILD_RUN,
+    AwaitedChildren,
+    ChildRef,
+    Decision,
+    OnTimeout,
+    Repeat,
+    Resume,
+    Ticket,
+)
 from perdure.projections.calls import Transition
 
 __all__ = [
@@ -58,6 +67,7 @@ __all__ = [
     "describe_repeat",
     "describe_key_conflict",
     "read",
+    "repeat_of",
     "repetition",
     "still_bound",
     "waiting",
@@ -335,6 +345,17 @@ def earlier_call(space: Space, ticket: Ticket) -> CallRecord | None:
     return None if found is None else found.record
 
 
+def repeat_of(space: Space, ticket: Ticket) -> Repeat | None:
+    """Return what is known now of the earlier call that a ticket asks about; None if it asks about no repeat."""
+    case = _shown(ticket).get("case")
+    if ticket.action != "repeat" or case == "denied":
+        return "denied" if case == "denied" else None
+    if case not in _UNSETTLED:
+        return "done"
+    earlier = earlier_call(space, ticket)
+    return "possible" if earlier is None else _known_of(earlier)
+
+
 def is_approval_outdated(space: Space, ticket: Ticket) -> bool:
     """True if the earlier call was found to be done after a person approved a repeat: the person did not know it."""
     if ticket.decision is None or _shown(ticket).get("case") not in _UNSETTLED:
@@ -353,14 +374,22 @@ def _shown(ticket: Ticket) -> dict[str, object]:
 
 def _state_in_words(earlier: CallRecord) -> str | None:
     """Return what the ledger knows now of the earlier call; None: the message of the ticket still holds."""
-    if earlier.state == "succeeded" or earlier.evidence is not None:
-        return "was done, as was found out since"
+    known = _known_of(earlier)
+    if known == "possible":
+        return f"is {earlier.state}: {_MAY_HAVE}" if earlier.state in UNCLEAR else None
     if earlier.state == "resolved":
-        was = "not done" if earlier.outcome == "not_done" else "done"
+        was = known.replace("_", " ")
         return f"was {was}, as a person said since{f': {earlier.why}' if earlier.why else ''}"
-    if earlier.state == "failed" and earlier.origin != "import":
-        return "failed, as was found out since"
-    return f"is {earlier.state}: {_MAY_HAVE}" if earlier.state in UNCLEAR else None
+    return f"{'failed' if known == 'failed' else 'was done'}, as was found out since"
+
+
+def _known_of(earlier: CallRecord) -> Literal["possible", "done", "not_done", "failed"]:
+    """Return what the ledger knows now of an earlier call: "possible" if it may have happened."""
+    if earlier.state == "succeeded" or earlier.evidence is not None:
+        return "done"
+    if earlier.state == "resolved":
+        return "not_done" if earlier.outcome == "not_done" else "done"
+    return "failed" if earlier.state == "failed" and earlier.origin != "import" else "possible"
 
 
 def _stored(cell: Cell) -> StoredTicket:

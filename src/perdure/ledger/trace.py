@@ -28,7 +28,7 @@ from perdure.model.call import UNCLEAR, CallRecord, CallState
 from perdure.model.digest import Digest
 from perdure.model.message import ToolResult
 from perdure.model.names import id_meant
-from perdure.model.ticket import Ticket
+from perdure.model.ticket import Repeat, Ticket
 from perdure.projections.calls import Book, Transition, decode_transition
 
 __all__ = ["Passed", "Traced", "trace", "unclear"]
@@ -55,6 +55,9 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str | None  # JSON text, as they are now
     result: ToolResult | None  # what the model is shown
     ticket: Ticket | None  # the last one
+    repeat: (
+        Repeat | None
+    )  # what is known now of the call that the ticket asks about; None: it asks about no repeat
     asked: str | None  # JSON text: the arguments that the ticket is about
     value: str | None  # JSON text: what was decided, for `edit` and `answer`
     passed: tuple[Passed, ...] = ()  # oldest first
@@ -77,6 +80,7 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
         arguments=_text(space, record.args),
         result=shown(space, record),
         ticket=ticket,
+        repeat=tickets.repeat_of(space, ticket) if ticket else None,
         asked=_text(space, ticket.args) if ticket else None,
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
         passed=tuple(_passed(space, record)) if history else (),

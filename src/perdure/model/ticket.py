@@ -13,11 +13,14 @@ import msgspec
 from perdure.model.canonical import prepare
 from perdure.model.digest import Digest
 
-__all__ = ["DECISIONS", "TIMER", "Decision", "OnTimeout", "Resume", "Ticket", "Verdict"]
+__all__ = ["DECISIONS", "TIMER", "Decision", "OnTimeout", "Repeat", "Resume", "Ticket", "Verdict"]
 
 Verdict: TypeAlias = Literal["approve", "deny", "edit", "answer", "expire", "cancel"]
 Resume: TypeAlias = Literal["run", "result", "arguments"]
 OnTimeout: TypeAlias = Literal["expire", "deny", "approve"]
+Repeat: TypeAlias = Literal[
+    "possible", "done", "not_done", "failed", "denied"
+]  # what is known of an earlier call
 
 CHILD_RUN = "child_run"  # the action of a ticket that no person decides: its call waits for child runs
 

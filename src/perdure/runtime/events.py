@@ -19,7 +19,7 @@ from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.event import Event, RunFinished
 from perdure.model.message import Message
-from perdure.model.ticket import Ticket
+from perdure.model.ticket import Repeat, Ticket
 
 if TYPE_CHECKING:
     from perdure.engines.contract import Step
@@ -91,6 +91,9 @@ class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Ticket
     record: CallRecord
     arguments: str | None  # JSON text; None: forgotten
+    repeat: Repeat | None = (
+        None  # what is known of the call that it may repeat; None: it asks about no repeat
+    )
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):

@@ -534,7 +534,13 @@ def waiting_call(space: Space, ticket: str) -> WaitingCall | None:
     except Forgotten:
         arguments = None
     shown = tickets.as_of_now(space, asked.ticket)
-    return WaitingCall(thread=space.label, ticket=shown, record=held.record, arguments=arguments)
+    return WaitingCall(
+        thread=space.label,
+        ticket=shown,
+        record=held.record,
+        arguments=arguments,
+        repeat=tickets.repeat_of(space, shown),
+    )
 
 
 def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[Happening]:

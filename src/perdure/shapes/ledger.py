@@ -468,6 +468,9 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool
     arguments: Any  # that the question is about: JSON, or text that is none; null: forgotten
     action: str  # `approve`, `repeat` (the guard asks), or the tool's own word
+    repeat: (
+        str | None
+    )  # of the earlier call, now: possible, done, not_done, failed, denied; null: it is no repeat
     message: str
     timeline: str
     run: str | None
@@ -483,16 +486,22 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, thread: Thread, ticket: Ticket, *, at_now: int) -> TicketShape:
         """Return the ticket as programs read it, with the call that it is about."""
         traced = thread.trace(ticket.id, history=False)
-        return cls._made(thread.id, ticket, traced.record, traced.asked, at_now)
+        return cls._made(thread.id, ticket, traced.record, traced.asked, at_now, traced.repeat)
 
     @classmethod
     def waiting(cls, call: WaitingCall) -> TicketShape:
         """Return the question of a call as a stream has it."""
-        return cls._made(call.thread, call.ticket, call.record, call.arguments, now())
+        return cls._made(call.thread, call.ticket, call.record, call.arguments, now(), call.repeat)
 
     @classmethod
     def _made(
-        cls, thread: str, ticket: Ticket, record: CallRecord, arguments: str | None, at_now: int
+        cls,
+        thread: str,
+        ticket: Ticket,
+        record: CallRecord,
+        arguments: str | None,
+        at_now: int,
+        repeat: str | None,
     ) -> TicketShape:
         return cls(
             thread=thread,
@@ -503,6 +512,7 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
             idempotent=record.idempotent,
             arguments=in_json(arguments),
             action=ticket.action,
+            repeat=repeat,
             message=ticket.message,
             timeline=ticket.timeline,
             run=ticket.run,

@@ -190,9 +190,7 @@ def show_agent(call: HttpCall, query: PageQuery) -> Paged[AgentDetail]:
     """Show one agent: its definition, the last versions of it, and a page of its threads, by id."""
     name = call.segments["agent"]
     if not call.access.sees_agent(name) or not _is_agent(call, name):
-        raise NotFound(
-            f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name
-        )
+        raise NotFound(f"there is no agent '{name}'; nothing was read.", code="agent_not_found", agent=name)
     versions = islice(call.store.definitions.versions(name), _VERSIONS_SHOWN)
     listed = ThreadList(call, agent=name, after=query.after)
     found = [each.id for each in islice(listed, query.size + 1)]
@@ -410,7 +408,9 @@ def show_costs(call: HttpCall, query: CostsQuery) -> Paged[CostPage]:
     size, end = query.size, time.monotonic() + _COSTS_SECONDS
     last, listed = None, ThreadList(call, after=query.after)
     for number, thread in enumerate(listed):
-        if number == size or (last is not None and time.monotonic() > end):  # a page reads one thread at least
+        if number == size or (
+            last is not None and time.monotonic() > end
+        ):  # a page reads one thread at least
             return Paged(CostPage.of(query.by, spent), listed.cursor(last or ""))
         last = thread.id
         spent += _spent(thread, query.by)

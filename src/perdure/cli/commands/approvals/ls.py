@@ -33,6 +33,15 @@ _COLUMNS = (
 )
 
 
+_REPEATS = {
+    "possible": "possible repeat",
+    "done": "repeat: was done",
+    "not_done": "repeat: was not done",
+    "failed": "repeat: failed before",
+    "denied": "repeat: was denied",
+}
+
+
 class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
     """What waits for a decision, oldest first."""
 
@@ -52,7 +61,7 @@ class Approvals(ApprovalPage, Answer, frozen=True, kw_only=True):
                     each.timeline if each.timeline != "main" else "",
                     ago(each.asked_at, at_now),
                     each.tool,
-                    "a repeat" if each.action == "repeat" else "",
+                    "" if each.repeat is None else _REPEATS[each.repeat],
                     each.effect,
                     on_one_line(each.arguments),
                     "held"
