@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres.engine import open_postgres
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+_names = count()
 
 
 @pytest.mark.usefixtures("postgres")
@@ -40,7 +43,7 @@ class TestPostgresEngine(EngineSuite):
 @pytest.fixture(scope="class")
 def parts(postgres: Server) -> Generator[None]:
     """Another database, whose tables are partitioned, for the tests of a class and the processes that they start."""
-    name = f"parts{os.getpid()}"
+    name = f"parts{os.getpid()}_{next(_names)}"
     postgres.sql(f"CREATE DATABASE {name} TEMPLATE template0")
     before = os.environ[SERVER]
     os.environ[SERVER] = f"{postgres.url(name)}&partitions=4"
@@ -77,7 +80,7 @@ class TestOlderServer(WriteLaws, HeadLaws, CellLaws, RemovalLaws, ReplayLaws, Ne
 @pytest.fixture(scope="class")
 def secured(postgres: Server) -> Generator[None]:
     """Another database, whose owner is a superuser, and a role to which row security applies."""
-    name = f"secured{os.getpid()}"
+    name = f"secured{os.getpid()}_{next(_names)}"
     postgres.sql(f"CREATE DATABASE {name} TEMPLATE template0", f"CREATE ROLE {name} LOGIN")
     open_postgres(postgres.url(name), read_only=False, create=True, durability="power_loss").close()
     postgres.sql(*[grant.format(role=name) for grant in GRANTS], database=name)
