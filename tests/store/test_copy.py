@@ -16,7 +16,7 @@ from perdure.engines import loops
 from perdure.engines.contract import Write
 from perdure.engines.registry import open_engine
 from perdure.engines.replays import PASSES_MAX
-from perdure.errors import Conflict, Corrupt, Held, Invalid, NotFound, OpReused, PerdureWarning
+from perdure.errors import Conflict, Corrupt, Held, Invalid, NotFound, OpReused, PerdureWarning, RunFailed
 from perdure.history.space import STORE
 from perdure.ledger import held
 from perdure.ledger.call_identity import KEY
@@ -199,6 +199,44 @@ def test_an_approval_waits_for_the_release(tmp_path: Path, middle: Store) -> Non
         assert thread.resume().status == "succeeded"
         assert store.held() == []
         assert len(store.approvals()) == 1
+
+
+def test_open_is_what_could_go_on_and_nothing_goes_on_by_itself(tmp_path: Path, middle: Store) -> None:
+    """Queued, scheduled and suspended runs and approvals; a thread where all has ended is not among them, but held.
+
+    The control is the release: after it the same worker does all of it.
+    """
+
+    @perdure.tool(effect="external_write", ask=True)
+    def pay() -> str:
+        return "paid"
+
+    def agent() -> Agent:
+        return Agent("clerk", backend=Script(use("pay"), say("Paid.")), tools=[pay])
+
+    silent = Agent("silent", backend=Script(say("Hello.")))
+    with perdure.open(tmp_path / "a.db") as store:
+        store.thread("ended", agent=silent).run("Hi.")
+        store.thread("written", agent=silent).put("/a.json", 1)
+        store.thread("queued", agent=silent).start("Hi.")
+        store.thread("scheduled", agent=silent).schedule("Hi.", 0.0)
+        (asked,) = store.thread("approved", agent=agent()).run("Pay.").approvals
+        store.thread("approved", agent=agent()).decide(asked.call, "approve", by="ann")
+        store.thread("asked", agent=agent()).run("Pay.")
+        with pytest.raises(RunFailed):
+            store.thread("failed", agent=Agent("silent", backend=Script())).run("Hi.", id="m1")
+        report = store.copy_to(middle)
+
+    everything = ("approved", "asked", "ended", "failed", "queued", "scheduled", "written")
+    assert report.open == ("approved", "asked", "queued", "scheduled")
+    assert (report.threads, tuple(middle.held())) == (everything, everything)
+    assert tuple(middle.held(open_only=True)) == report.open
+    assert middle.work([agent(), silent], until_idle=True) == 0
+    with raises(Held, "held", thread="failed"):
+        middle.thread("failed", agent=silent).run("Hi.", id="m1")
+    middle.release(by="ann")
+    assert middle.held(open_only=True) == []
+    assert middle.work([agent(), silent], until_idle=True) == 3
 
 
 def test_a_thread_that_has_only_a_queued_input_is_held_by_its_id(tmp_path: Path, middle: Store) -> None:

@@ -105,6 +105,21 @@ def test_the_doctor_tells_of_held_threads(house: Shell) -> None:
     assert "copied from" not in house.ok("doctor").out
 
 
+def test_nothing_is_said_of_threads_where_nothing_is_open(house: Shell) -> None:
+    """A copied thread without open runs and approvals has nothing to release, and the counts leave it out."""
+    house.ok("threads", "begin", "idle", "--agent", "helper")
+    house.ok("state", "put", "idle", "/n.json", "2")
+    other = ("--store", "other.db")
+
+    copied = house.ok("copy", "perdure.db", "other.db").out
+    released = house.ok("runs", "release", "house", *other).out
+
+    assert "Runs and approvals of 1 thread are held in the copy." in copied
+    assert "held" not in house.ok("threads", "show", "idle", *other).out
+    assert "still held" not in released
+    assert "copied from" not in house.ok("doctor", *other).out
+
+
 def test_a_thread_is_copied_into_another_store(shell: Shell) -> None:
     """And only once."""
     shell.ok("init", "other.db")
@@ -112,7 +127,7 @@ def test_a_thread_is_copied_into_another_store(shell: Shell) -> None:
 
     told = shell.ok("copy", "perdure.db", "other.db", "--thread", "shopping", "--json").json
 
-    assert told["threads"] == ["shopping"]
+    assert told["threads"] == []  # nothing is open there
     left = shell.ok("threads", "log", "shopping", "--json").json
     assert shell.ok("threads", "log", "shopping", "--json", "--store", "other.db").json == left
 

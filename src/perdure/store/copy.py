@@ -69,6 +69,7 @@ from perdure.model.names import shown_address
 from perdure.runtime.session import lease, records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.handles import Ids
+from perdure.store.upkeep.retention import with_open_work
 from perdure.store.upkeep.selection import Selection, select, source_damaged
 
 __all__ = [
@@ -99,6 +100,7 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     source: str
     threads: tuple[str, ...]  # that are held now, by id
+    open: tuple[str, ...]  # those of them with a run that has not ended, or an approval that waits
     spaces: int
     writes: int  # replayed by this call; the rest was there already
     resumed: bool  # True: an earlier call had begun
@@ -418,12 +420,13 @@ class _Copier:
             self._complete()
         else:
             self._check_current(names)
+        threads = [each.space for each in held.held_threads(self._target) if each.space in set(names)]
+        ids = partial(directory.ids_of, _space(self._target, STORE, self._clock))
         return CopyReport(
             id=self._arrival.id,
             source=self._arrival.source,
-            threads=tuple(
-                directory.ids_of(_space(self._target, STORE, self._clock), filter(self._is_held, names))
-            ),
+            threads=tuple(ids(threads)),
+            open=tuple(ids(with_open_work(self._target, threads))),
             spaces=len(names),
             writes=self._writes,
             resumed=resumed,
@@ -445,10 +448,6 @@ class _Copier:
                 source=self._arrival.source,
                 spaces=tuple(label_or_name(self._source, name) for name in late),
             )
-
-    def _is_held(self, space: str) -> bool:
-        cell = self._target.cell(COPIES, held.HELD + space)
-        return cell is not None and cell.value is not None
 
     def _spaces(self) -> list[str]:
         """Return the spaces to copy: threads first, and the directory last, so that no thread is found too early."""

@@ -414,10 +414,17 @@ class Store:
         """Compare this store with another by their heads: which threads, maps and memories differ, and which has more."""
         return comparison.compare(self, other)
 
-    def held(self) -> list[str]:
-        """Return the ids of the threads that came from another store and were not released, sorted."""
+    def held(self, *, open_only: bool = False) -> list[str]:
+        """Return the ids of the threads that came from another store and were not released, sorted.
+
+        With `open_only` those where a run has not ended or an approval waits: in the others nothing goes on by itself.
+        """
+        names.check_flag("open_only", open_only)
         engine, store = self._resources.engine, self._resources.store
-        return directory.ids_of(store, [each.space for each in held.held_threads(engine)])
+        spaces = [each.space for each in held.held_threads(engine)]
+        return directory.ids_of(
+            store, retention.with_open_work(engine, spaces) if open_only and spaces else spaces
+        )
 
     def release(self, *threads: str, by: str | None = None) -> list[str]:
         """Let runs and approvals of held threads go on: of these threads, or of all; return those that were held.

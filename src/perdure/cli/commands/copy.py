@@ -34,7 +34,7 @@ class CopiedStore(Answer, frozen=True, kw_only=True):
     writes: int  # replayed now; the rest was there already
     resumed: bool
     complete_before: bool  # true: there was nothing to do
-    threads: list[str]  # that are held in the target
+    threads: list[str]  # whose open runs and approvals are held in the target
     unknown: int  # calls that were under way in the source
     leases: int  # that were ended in the target
     forgotten: int  # tombstones among what was replayed
@@ -137,7 +137,7 @@ def _shape(report: CopyReport, target: str) -> CopiedStore:
         writes=report.writes,
         resumed=report.resumed,
         complete_before=report.verified is None,
-        threads=list(report.threads),
+        threads=list(report.open),
         unknown=report.unknown,
         leases=report.leases,
         forgotten=report.forgotten,

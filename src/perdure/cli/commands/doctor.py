@@ -38,6 +38,7 @@ from perdure.runtime.session import records
 from perdure.runtime.session.records import DamagedRun
 from perdure.shapes.lookup import interrupted_calls
 from perdure.shapes.text import size
+from perdure.store.upkeep.retention import with_open_work
 from perdure.version import __version__
 
 __all__ = ["AdviceShape", "Examined", "SizeShape", "doctor"]
@@ -248,11 +249,13 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
                 what=f"A copy of {arrival.source} into this store is not complete.",
                 do="Run the same `perdure copy` again; it goes on where it stopped.",
             )
-    waiting_for_release = len(opened.cells(held.COPIES, prefix=held.HELD, limit=_COUNTED_MAX))
+    arrived = {each.space: each.source for each in islice(held.held_threads(opened), _COUNTED_MAX)}
+    waiting_for_release = with_open_work(opened, list(arrived)) if arrived else []
     if waiting_for_release:
-        sources = ", ".join(sorted({each.source for each in islice(held.held_threads(opened), _COUNTED_MAX)}))
+        sources = ", ".join(sorted({arrived[each] for each in waiting_for_release}))
+        what = f"Runs and approvals of {count(len(waiting_for_release), 'thread')}"
         yield AdviceShape(
-            what=f"Runs and approvals of {count(waiting_for_release, 'thread')} copied from {sources} are held.",
+            what=f"{what} copied from {sources} are held.",
             do=f"If nothing runs there any more: {with_store('perdure runs release --all', store)}",
         )
     running = [record for _, record in records.running(opened)]

@@ -31,7 +31,7 @@ class Restored(Answer, frozen=True, kw_only=True):
     store: str
     resumed: bool  # true: an earlier restore was interrupted, and went on
     checked: dict[str, int]  # in the backup, by kind
-    threads: list[str]  # that are held
+    threads: list[str]  # whose open runs and approvals are held
     unknown: int  # calls that were under way when the backup was made
     leases: int  # that were ended
     set_aside: list[str]  # files that were in the way, under their new names
@@ -86,7 +86,7 @@ def restore(
         store=shown_address(everywhere.store),
         resumed=done.copy.resumed,
         checked=done.backup.checked,
-        threads=list(done.copy.threads),
+        threads=list(done.copy.open),
         unknown=done.copy.unknown,
         leases=done.copy.leases,
         set_aside=list(done.set_aside),

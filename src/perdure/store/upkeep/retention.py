@@ -17,7 +17,7 @@ What goes inside a space is planned by `perdure.history.retention`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -47,7 +47,7 @@ from perdure.runtime.session import records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.run_fence import UNSETTLED
 
-__all__ = ["Erasure", "carry_out", "erase", "plan"]
+__all__ = ["Erasure", "carry_out", "erase", "plan", "with_open_work"]
 
 
 def open_lines(space: Space) -> Mapping[str, str]:
@@ -67,6 +67,18 @@ def open_lines(space: Space) -> Mapping[str, str]:
         if call.record.state in UNSETTLED:
             found.setdefault(call.record.timeline, f"call '{call.record.id}' is {call.record.state}")
     return found
+
+
+def with_open_work(engine: Engine, spaces: Sequence[str]) -> list[str]:
+    """Return those of these threads in which a run has not ended, a queued one too, or a question waits.
+
+    In the others nothing goes on by itself, held or not.  All of them, if the record of a run is damaged.
+    """
+    try:
+        found = {space for space, _ in (*records.open_runs(engine), *tickets.waiting(engine))}
+    except Corrupt:
+        return list(spaces)
+    return [each for each in spaces if each in found]
 
 
 def ended_work(space: Space, since: int) -> EndedWork:

@@ -23,7 +23,7 @@ class Released(Answer, frozen=True, kw_only=True):
     """The threads whose runs and approvals may go on now."""
 
     threads: list[str]
-    held: int  # threads that are still held
+    held: int  # threads with open runs or approvals that are still held
     runs: list[str]  # that were set aside, and that workers take again
 
     def show(self, screen: Screen) -> None:
@@ -76,7 +76,7 @@ def release(
         )
     with writing(everywhere) as store:
         found = store.release(*threads, by=decided_by(by))
-        return Released(threads=found, held=len(store.held()), runs=[])
+        return Released(threads=found, held=len(store.held(open_only=True)), runs=[])
 
 
 def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere: Everywhere) -> Released:
@@ -89,4 +89,4 @@ def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere:
     with writing(everywhere) as store:
         thread, run = placed_run(store, next(iter(threads), None), run)
         was_aside = store.thread(thread).release(run)
-        return Released(threads=[], held=len(store.held()), runs=[run] if was_aside else [])
+        return Released(threads=[], held=len(store.held(open_only=True)), runs=[run] if was_aside else [])

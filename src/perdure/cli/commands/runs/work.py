@@ -137,8 +137,7 @@ def work(
                 waiting = f"{count(runs, 'queued run')} {'is' if runs == 1 else 'are'} for agent '{other}'"
                 screen.wrap(("! ", "warn"), f"{waiting}, which --code {code} does not have.")
             with suppress(PerdureError):  # damage is reported with the run that has it
-                open_ = {id for id, _ in store.open_runs()}
-                show_held(screen, sorted(open_.intersection(store.held())))
+                show_held(screen, store.held(open_only=True))
             output.flush()
         with redirect_stdout(sys.stderr):  # what the code prints goes elsewhere
             done = store.work(agents, at_once=at_once, until_idle=until_idle, stop=stop, report=report)

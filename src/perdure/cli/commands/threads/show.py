@@ -32,7 +32,7 @@ _COLUMNS = (
 class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
 
-    held: bool = False  # it was copied or restored, and not released
+    held: bool = False  # it was copied or restored with open runs or approvals, and not released
 
     @property
     def exit_code(self) -> int:
@@ -83,4 +83,5 @@ def show(
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
-        return msgspec.structs.replace(ThreadShowAnswer.of(found, seen), held=is_held(found))
+        held = is_held(found) and found.id in store.held(open_only=True)
+        return msgspec.structs.replace(ThreadShowAnswer.of(found, seen), held=held)
