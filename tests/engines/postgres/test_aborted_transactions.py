@@ -1,4 +1,4 @@
-"""Transactions that the server ends because of others (40001, 40P01): tried again where that is safe, else a typed error."""
+"""Transactions that the server ends, because of others (40001, 40P01) or of a person: tried again where that is safe, else a typed error."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count, islice, product, repeat
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from perdure.errors import Unavailable, Unsupported
+import perdure
+from perdure.errors import PerdureError, Unavailable, Unsupported
+from perdure.testing import Script, say, use
 from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.server import MISSING, Server
 from tests.engines.postgres.stores import new_url
+from tests.selection import some
 
 if TYPE_CHECKING or not MISSING:
     import psycopg
 
-    from perdure.engines.postgres import errors, presence
+    from perdure.engines.postgres import connections, errors, presence
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -208,3 +212,101 @@ class TestSerializationFailure:
 
         assert states == []
         engine.close()
+
+
+class Interrupted:
+    """Payments by runs of which one write is held up in its middle, at a table, and then ended by an administrator."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._url, self._patch = url, monkeypatch
+        self.paid: list[str] = []
+        self.ended = 0
+
+    def run(self, *, of: str, by: str, write: int, threads: Iterator[str]) -> None:
+        """Ask for a payment until a run succeeds, in the next thread each time; the first run is interrupted."""
+
+        @perdure.tool(effect="external_write")
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(f"{amount}")
+            return "paid"
+
+        def agent() -> perdure.Agent:
+            return perdure.Agent("clerk", backend=Script(use("pay", amount=3), say("Done.")), tools=[pay])
+
+        with perdure.open(self._url) as store, self._interrupted(of, by, write):
+            for each in islice(threads, 9):
+                try:
+                    if store.thread(each, agent=agent()).run("Pay 3", id="m-1").status == "succeeded":
+                        return
+                except PerdureError:
+                    continue
+        raise AssertionError
+
+    @contextmanager
+    def _interrupted(self, table: str, by: str, write: int) -> Generator[None]:
+        import psycopg
+
+        begun = count()
+        call, ask = connections.Connection.call, connections.Connection.ask
+
+        def held_up(asked: Any) -> Any:
+            def asking(connection: connections.Connection, sql: str, *parameters: Any) -> Any:
+                is_write = "perdure.apply" in sql or "UPDATE perdure.spaces s SET rows" in sql
+                if not is_write or next(begun) != write:
+                    return asked(connection, sql, *parameters)
+                with psycopg.connect(self._url) as lock, ThreadPoolExecutor(1) as pool:
+                    lock.execute(f"LOCK TABLE perdure.{table} IN SHARE MODE".encode())
+                    ended = pool.submit(self._end, lock, by)
+                    try:
+                        return asked(connection, sql, *parameters)
+                    finally:
+                        ended.result()
+
+            return asking
+
+        with self._patch.context() as patch:
+            patch.setattr(connections.Connection, "call", held_up(call))
+            patch.setattr(connections.Connection, "ask", held_up(ask))
+            yield
+
+    def _end(self, lock: psycopg.Connection[Any], by: str) -> None:
+        """End the write that waits for a table; give the table free if it has no need of it."""
+        waiting = (
+            f"SELECT {by}(pid) FROM pg_locks WHERE NOT granted AND locktype = 'relation' "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline and not self.ended:
+            self.ended += len(lock.execute(waiting.encode()).fetchall())
+            time.sleep(0.002)
+        lock.rollback()
+
+
+_ENDINGS = product(("cells", "entries", "log"), range(6), ("pg_cancel_backend", "pg_terminate_backend"))
+
+
+@pytest.mark.parametrize(("of", "write", "by"), some(_ENDINGS, one_of=5))
+def test_a_write_that_is_ended_in_its_middle_pays_once(
+    of: str, write: int, by: str, postgres: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it begins the run, grants the gate, or has the result: the same input, sent again, comes to one payment."""
+    runs = Interrupted(postgres.url(database), monkeypatch)
+
+    runs.run(of=of, by=by, write=write, threads=repeat("t"))
+
+    assert runs.paid == ["3"]
+    with perdure.open(postgres.url(database)) as store:
+        assert [call.state for call in store.thread("t").calls()] == ["succeeded"]
+        assert store.verify().ok
+
+
+def test_another_thread_after_an_ended_write_pays_again(
+    postgres: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same look finds a caller that asks elsewhere in place of asking again."""
+    runs = Interrupted(postgres.url(database), monkeypatch)
+
+    runs.run(of="log", by="pg_cancel_backend", write=4, threads=map(str, count()))
+
+    assert (runs.ended, runs.paid) == (1, ["3", "3"])

@@ -285,3 +285,46 @@ def test_closing_a_store_closes_what_its_searches_opened(postgres: Server, url: 
 
     time.sleep(0.2)
     assert postgres.sql(asked) == [(0,)]
+
+
+# ---- somebody edits its tables
+
+
+SPOILED = (
+    "UPDATE perdure.memory_indexes SET root = ''",
+    "UPDATE perdure.memory_indexes SET items = 0",
+    "UPDATE perdure.memory_indexes SET items = 0, words = 0",
+    "UPDATE perdure.memory_indexes SET words = words + 1",
+    "UPDATE perdure.memory_rows SET digest = ''",
+    "UPDATE perdure.memory_rows SET length = NULL",
+    "UPDATE perdure.memory_rows SET item = 'other'",
+    "UPDATE perdure.memory_rows SET memory = memory + 1",
+    "DELETE FROM perdure.memory_indexes",
+    "DELETE FROM perdure.memory_rows",
+    "DELETE FROM perdure.memory_rows WHERE words @@ 'oslo'",
+)
+
+
+def found_after(edit: str, url: str, postgres: Server) -> list[list[str]]:
+    """Remember two items, edit the tables of the index, and search in a new opening."""
+    with perdure.open(url) as store:
+        store.memory("ann").add("Oslo in May")
+        store.memory("ann").add("tea with milk")
+        store.memory("ann").search("oslo")
+    where = f"tenant = '{url.rpartition('=')[2]}'"
+    postgres.sql(f"{edit} {'AND' if ' WHERE ' in edit else 'WHERE'} {where}")
+    with perdure.open(url) as store:
+        return [[item.text for item in store.memory("ann").search(word)] for word in ("oslo", "tea")]
+
+
+@pytest.mark.parametrize("edit", SPOILED)
+def test_an_index_that_was_spoiled_is_built_again(edit: str, url: str, postgres: Server) -> None:
+    """It is derived: a count that is wrong, a row that is lost, or one that the map contradicts."""
+    assert found_after(edit, url, postgres) == [["Oslo in May"], ["tea with milk"]]
+
+
+def test_other_words_of_a_row_are_not_noticed(url: str, postgres: Server) -> None:
+    """Control: the same look finds what an edit has hidden; the words of the index are bound by nothing."""
+    edit = "UPDATE perdure.memory_rows SET words = 'fjord:1D' WHERE words @@ 'oslo'"
+
+    assert found_after(edit, url, postgres) == [[], ["tea with milk"]]

@@ -75,6 +75,8 @@ _LEXEME_BYTES_MAX = 1_000  # a `tsvector` takes up to 2,046
 _COUNT_MAX = 16_383  # the last position that a `tsvector` has
 _WEIGHTS = " DCBA"  # by how often an item has a word: reading a weight costs less than reading a position
 _DIGITS = 6
+_DIGEST_BYTES = 32
+_NOTHING = Digest("0" * 64)
 _REAL_ARRAY, _REAL = 1021, 700
 _array_head = Struct(">iiiii").pack
 
@@ -83,9 +85,17 @@ _array_head = Struct(">iiiii").pack
 _UNUSABLE = frozenset({"42P01", "42501", "25006", "55P03", "40P01", "40001", "22000"})
 
 
+# A number in the index is none that the ranking can use, such as a count of 0.
+_DAMAGED = "22"
+
 _BEGIN = "SELECT set_config('perdure.tenant', $1, true), set_config('jit', 'off', true), set_config('lock_timeout', '2s', true)"
 _POSITION = "SELECT id, root, model FROM perdure.memory_indexes WHERE tenant = $1 AND owner = $2"
 _LOCK = f"{_POSITION} FOR UPDATE"
+_COUNTED = """
+SELECT i.items = count(r.length) AND i.words = coalesce(sum(r.length), 0) FROM perdure.memory_indexes i
+LEFT JOIN perdure.memory_rows r ON r.tenant = i.tenant AND r.memory = i.id
+WHERE i.tenant = $1 AND i.owner = $2 GROUP BY i.items, i.words
+"""
 _MAKE = "INSERT INTO perdure.memory_indexes (tenant, owner) VALUES ($1, $2) ON CONFLICT (tenant, owner) DO NOTHING"
 _ROWS = "perdure.memory_indexes i JOIN perdure.memory_rows r ON r.tenant = i.tenant AND r.memory = i.id"
 _OWN = "i.tenant = $1 AND i.owner = $2"
@@ -189,12 +199,18 @@ class PostgresSearch:
         self._name = os.urandom(16)
         self._claimed: dict[bytes, bytes] = {}  # from a path to its digest
         self._vector_schema: str | None = None
+        self._is_counted = False  # whether the index had all its rows when it was first used
 
     def standing(self) -> IndexPosition:
-        """Return the root that the index is at; none if there is no index, or it cannot be used."""
-        found = self._read()
+        """Return the root that the index is at; none if there is no index, it has lost rows, or it cannot be used."""
+        asked = [] if self._is_counted else [(_COUNTED, (self._tenant, self._owner))]
+        found = self._read(*asked)
         if not found or not found[0]:
             return IndexPosition(None)
+        if asked and found[1] != [(True,)]:
+            self.discard()
+            return IndexPosition(None)
+        self._is_counted = True
         _, root, model = found[0][0]
         return IndexPosition(_digest(root), None if model is None else name_of(model))
 
@@ -421,9 +437,13 @@ class PostgresSearch:
                 if is_last:
                     raise lost_error(place, left, lost) from lost
             except StatementFailed as error:
-                if error.sqlstate in _UNUSABLE:
+                is_left = error.is_for_another_server and not is_last
+                if error.sqlstate in _UNUSABLE and not is_left:
                     return otherwise
-                if is_last or not (error.is_passing or error.is_for_another_server):
+                if error.sqlstate.startswith(_DAMAGED):
+                    self.discard()
+                    return otherwise
+                if is_last or not (error.is_passing or is_left):
                     raise translated(error, left, place) from error
         raise AssertionError
 
@@ -536,19 +556,22 @@ def _bound(among: Filters) -> tuple[bytes | None, bytes | None]:
 
 def _hit(row: Row, digits: int | None = None) -> Hit:
     path, item, digest, distance = row
-    (number,) = unpack(">d", bytes(distance))  # pyright: ignore[reportArgumentType]
+    if not isinstance(distance, bytes):  # a number that the ranking needs was damaged
+        return Hit(name_of(path), name_of(item), _NOTHING, 0.0)
+    (number,) = unpack(">d", distance)
     return Hit(
         name_of(path), name_of(item), _known(digest), number if digits is None else round(number, digits)
     )
 
 
 def _digest(stored: object) -> Digest | None:
-    return Digest(stored.hex()) if isinstance(stored, bytes) else None
+    """Return a stored digest; None if there is none, or it was damaged."""
+    return Digest(stored.hex()) if isinstance(stored, bytes) and len(stored) == _DIGEST_BYTES else None
 
 
 def _known(stored: object) -> Digest:
-    assert isinstance(stored, bytes)
-    return Digest(stored.hex())
+    """Return the digest of a row, or one that no version has: then the map contradicts the index."""
+    return _digest(stored) or _NOTHING
 
 
 def _reals(vector: bytes) -> Encoded:
