@@ -668,6 +668,28 @@ export const scenarios = {
     });
   },
 
+  // A timeline is put away: it is marked, takes no input, and can still be read and forked.
+  async drop({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/threads/trip-42');
+      await row(page, 2).waitFor();
+      assert.equal(await page.getByRole('button', { name: 'Drop' }).count(), 0, 'main is never dropped');
+      await page.evaluate(async () => (await fetch(`${window.root}v1/threads/trip-42/fork`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ name: 'put-away', at: 'turn:2' }) })).text());
+      await go('/threads/trip-42?timeline=put-away');
+      await row(page, 2).waitFor();
+      await page.getByRole('button', { name: 'Drop' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Drop put-away' });
+      await dialog.getByText(/what no other timeline needs is forgotten/).waitFor();
+      assert.deepEqual(await faultsOf(page), []);
+      await picture('drop');
+      await dialog.getByRole('button', { name: 'Drop it' }).click();
+      await page.getByRole('list', { name: 'Timelines' }).getByRole('button', { name: /put-away.*dropped/ }).waitFor();
+      await page.getByText('This timeline is dropped. Fork at a turn to write on.').waitFor();
+      await page.getByRole('button', { name: 'Drop' }).waitFor({ state: 'detached' });
+      await row(page, 2).waitFor();
+    });
+  },
+
   // The answer to a message is lost and its run is under way: the same words again are the same message.
   async lost({ open, letGo }) {
     await withPage(open, async ({ page, go, faults }) => {
@@ -1009,6 +1031,7 @@ export const spoilers = {
   compare: changed(/\/v1\/threads\/trip-42\/(diff|state)/, (body) => body.replaceAll('12000', '12001')),
   approve: sent(/\/decide/, (body) => body.replace('600', '601')),
   switch: (context) => context.route(/\/undo/, (route) => route.fulfill({ json: {} })),
+  drop: (context) => context.route(/\/drop\?/, (route) => route.fulfill({ json: {} })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
   // A page that reads the whole history of a thread, and the whole list, before it shows anything, and again to scroll.
   large: (context) => context.addInitScript(() => {

@@ -86,6 +86,7 @@ SPOILED = {  # what a scenario says when the thing that it is about is broken
     "compare": "12001",
     "approve": "601",
     "switch": "Switch after turn 3",
+    "drop": "put-away.*dropped",
     "live": "data-live-text",
 }
 
@@ -93,7 +94,7 @@ SPOILED = {  # what a scenario says when the thing that it is about is broken
 def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path: Path) -> None:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("late", "conflict", "overtaken", "promote", "lost"))
+        chromium.play(link, tmp_path, ("late", "conflict", "overtaken", "promote", "drop", "lost"))
 
 
 def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> None:

@@ -386,6 +386,17 @@ def test_a_write_that_names_what_is_hidden_is_made_for_a_key_without_limits_alon
     assert handed.store.thread("t").timelines() != before
 
 
+def test_a_hidden_timeline_is_not_there_to_be_dropped() -> None:
+    """Control: a key without limits is told what is open on it, and drops it no more than the other."""
+    handed = handed_off()
+    request = Request("", "POST", "/v1/threads/t/drop?timeline=quietly", {}, {})
+
+    refused, told = (answer(handed, each, request) for each in (LIMITED, WHOLE))
+
+    assert refused.status == 404
+    assert (told.status, "timeline_open" in told.text) == (409, True)
+
+
 def test_a_key_for_the_next_agent_has_the_whole_conversation_of_its_own_line() -> None:
     """What the first agent said before the hand-off is the next one's to read, to fork from and to go back to."""
     handed = handed_off()
@@ -581,8 +592,6 @@ def test_only_one_place_opens_threads_for_requests() -> None:
         ("keys", "rm"),
         ("keys", "server_thread"),
         ("routing", "thread"),
-        ("store", "_visible"),
-        ("store", "show_agent"),  # lists ids of an agent within the limits
         ("streams", "_heads_of"),
         ("streams", "_now"),
         ("streams", "_questions"),

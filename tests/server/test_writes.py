@@ -272,3 +272,46 @@ def test_the_etag_of_a_switch_is_its_own_head(
     assert reply.status == 412, reply.body
     assert tag == f'"main:{store.thread("chat").moves()[1].version}:{store.thread("chat").moves()[1].to}"'
     assert store.thread("chat").get("/other.json") == "of another writer"
+
+
+def test_a_dropped_timeline_is_sealed_and_marked(client: Client, store: Store) -> None:
+    """From the head that was read, and once for one key; control: a seal alone marks nothing."""
+    thread = store.thread("chat")
+    thread.fork("other").put("/there.json", 1)
+    thread.fork("archive")
+    tag = client.get(THREAD + "?timeline=other").headers["etag"]
+    thread.on("other").put("/there.json", 2)
+
+    late = client.post(THREAD + "/drop?timeline=other", If_Match=tag)
+    kept = thread.removal_state("other")
+    tag = client.get(THREAD + "?timeline=other").headers["etag"]
+    headers = {"Idempotency-Key": "once", "If-Match": tag}
+    _cut(client, THREAD + "/drop?timeline=other", {}, headers)
+    dropped = [client.ask("POST", THREAD + "/drop?timeline=other", {}, headers) for _ in range(2)]
+    client.post(THREAD + "/seal?timeline=archive")
+    listed = client.get(THREAD + "/timelines").json["timelines"]
+
+    assert (late.status, kept) == (412, None)
+    assert [each.status for each in dropped] == [200, 200]
+    assert dropped[0].json == dropped[1].json
+    assert [(each["timeline"], each["sealed"], each["removal"]) for each in listed] == [
+        ("main", False, None),
+        ("archive", True, None),
+        ("other", True, "dropped"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("timeline", "status", "code"),
+    [("main", 422, "main_not_dropped"), ("nowhere", 404, "timeline_not_found")],
+)
+def test_what_cannot_be_dropped_is_left_as_it_is(
+    client: Client, store: Store, timeline: str, status: int, code: str
+) -> None:
+    """Main is replaced by promotion, not dropped."""
+    before = store.thread("chat").timelines()
+
+    refused = client.post(f"{THREAD}/drop?timeline={timeline}")
+
+    assert (refused.status, refused.json["code"]) == (status, code)
+    assert store.thread("chat").timelines() == before

@@ -11,7 +11,7 @@ export interface ThreadRow {
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
-export interface Timeline { timeline: string; version: number; commit: string | null; turns: number; sealed: boolean; effect_max?: string | null }
+export interface Timeline { timeline: string; version: number; commit: string | null; turns: number; sealed: boolean; removal: 'dropped' | 'forgotten' | null; effect_max?: string | null }
 export interface ThreadDetail {
   id: string; agent: string; owner: string | null; backend: string | null; server: string | null; begun_at: string;
   head: Head; commit: string | null; names: string[]; paths: number; timelines: Timeline[]; messages: Message[]; cost: Cost;

@@ -50,6 +50,7 @@ __all__ = [
     "head_questions",
     "head_to_move",
     "hold_of",
+    "hold_to_move",
     "is_ancestor",
     "is_dropped",
     "is_retracted",
@@ -101,18 +102,19 @@ def head_to_move(space: Space, timeline: str) -> Head:
 
     Raises `StaleHead` if the thread was removed, or if the timeline is not where the space expects it.
     """
-    return _hold_to_move(space, timeline).head
+    return hold_to_move(space, timeline).head
 
 
 def unsealed_head(space: Space, timeline: str) -> Head:
     """Return the head as `head_to_move` does; raises `Sealed` if the timeline takes no more writes."""
-    hold = _hold_to_move(space, timeline)
+    hold = hold_to_move(space, timeline)
     if hold.sealed:
         raise Sealed(timeline)
     return hold.head
 
 
-def _hold_to_move(space: Space, timeline: str) -> Hold:
+def hold_to_move(space: Space, timeline: str) -> Hold:
+    """Return the hold of the timeline for a writer, as `head_to_move` does its head."""
     hold, was_removed = _look(space, timeline)
     if was_removed:
         raise stale_because_removed(space, hold.head if hold else Head(timeline, 0, None))

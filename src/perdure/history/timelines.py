@@ -197,7 +197,7 @@ def drop(space: Space, timeline: str, *, op_id: str | None) -> Head:
     name = space.ids() if op_id is None else op_id
 
     def dropped(space: Space) -> Head:
-        hold = reader.hold_of(space, timeline)
+        hold = reader.hold_to_move(space, timeline)
         (cell,) = space.ask(CellOf(space.name, reader.DROPPED + timeline))
         if cell is not None:
             return hold.head

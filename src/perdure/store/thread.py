@@ -286,7 +286,7 @@ class Thread(Switching):
             return timelines.drop(space, line, op_id=op_id)
 
         op_id = given(op_id)
-        return without_queue(self._space, (line,), f"dropping '{line}'", act)
+        return without_queue(self._unless_done(op_id), (line,), f"dropping '{line}'", act)
 
     def merge(
         self,

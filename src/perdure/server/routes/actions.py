@@ -345,6 +345,17 @@ def seal(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     return HeadMove.by(thread, head)
 
 
+@route("POST", "/v1/threads/{thread}/drop", "operate")
+def drop(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
+    """Drop a timeline other than main: it is sealed, and `gc` of what was removed takes what no other timeline needs.
+
+    Until then it can be read, forked and promoted.
+    """
+    thread = call.target(query.timeline)
+    call.head = head = thread.drop(thread.timeline, op_id=call.op_id)
+    return HeadMove.by(thread, head)
+
+
 class NameBody(BaseBody, frozen=True, kw_only=True):
     """The name of the other timeline."""
 
