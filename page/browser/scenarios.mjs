@@ -673,11 +673,11 @@ export const scenarios = {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/threads/trip-42');
       await row(page, 2).waitFor();
-      assert.equal(await page.getByRole('button', { name: 'Drop' }).count(), 0, 'main is never dropped');
+      assert.equal(await page.getByRole('button', { name: 'Drop', exact: true }).count(), 0, 'main is never dropped');
       await page.evaluate(async () => (await fetch(`${window.root}v1/threads/trip-42/fork`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ name: 'put-away', at: 'turn:2' }) })).text());
       await go('/threads/trip-42?timeline=put-away');
       await row(page, 2).waitFor();
-      await page.getByRole('button', { name: 'Drop' }).click();
+      await page.getByRole('button', { name: 'Drop', exact: true }).click();
       const dialog = page.getByRole('dialog', { name: 'Drop put-away' });
       await dialog.getByText(/what no other timeline needs is forgotten/).waitFor();
       assert.deepEqual(await faultsOf(page), []);
@@ -685,7 +685,7 @@ export const scenarios = {
       await dialog.getByRole('button', { name: 'Drop it' }).click();
       await page.getByRole('list', { name: 'Timelines' }).getByRole('button', { name: /put-away.*dropped/ }).waitFor();
       await page.getByText('This timeline is dropped. Fork at a turn to write on.').waitFor();
-      await page.getByRole('button', { name: 'Drop' }).waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Drop', exact: true }).waitFor({ state: 'detached' });
       await row(page, 2).waitFor();
     });
   },
