@@ -8,15 +8,19 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import perdure
 from perdure import errors
 from perdure.cli.app import build, load
 from perdure.cli.command_list import ALONE, NOUNS
 from perdure.cli.completion import FLAGS
 from perdure.cli.errors import code_of
+from perdure.engines.sqlite import SqliteEngine
+from perdure.model.digest import Digest
 from perdure.model.head import Head
 from tests.surfaces.shell import PROTOCOLS, WITHOUT_STORE, Shell, commands
 
@@ -377,6 +381,101 @@ def test_ids_of_the_store_are_completed(made: Shell, typed: str, kind: str | Non
     assert found == ["\x1fbegin", *ids[kind]]
 
 
+@pytest.fixture
+def stocked(made: Shell) -> Shell:
+    """The same shell; the thread has a state with an older moment and a fork, and an agent has a map."""
+    with perdure.open(made.store) as store:
+        thread = store.thread("house")
+        thread.put("/plan.json", 1)
+        thread.put("/paint/blue.json", 2)
+        thread.put("/paint/red one.json", 3)
+        thread.fork("b").put("/roof.json", 4)
+        store.agent("cashier").put("/till.json", 5)
+    return made
+
+
+PATHS = ["/paint/blue.json", "/paint/red one.json", "/plan.json"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "paths"),
+    [
+        ("state get house ", PATHS),
+        ("state get house /p", PATHS),
+        ("state blame --json house /paint/b", PATHS[:1]),
+        ("state log house /plan", PATHS[2:]),
+        ("state put house /paint", PATHS[:2]),
+        ("state rm house /x", []),
+        ("state ls house /paint/", PATHS[:2]),
+        ("state ls --timeline b house /r", ["/roof.json"]),
+        ("state get house --at HEAD~1 /paint", PATHS[:1]),
+        ("state get --agent cashier ", ["/till.json"]),
+        ("state get --agent nobody ", []),
+        ("state get nowhere ", []),
+        ("state get house /plan.json ", []),
+        ("state get house paint", []),
+        ("threads diff house HEAD~1 --prefix /paint/r", PATHS[1:2]),
+        ("threads bisect house --path /pl", PATHS[2:]),
+        ("threads merge house b --ours --path /pl", PATHS[2:]),
+        ("threads show house ", []),
+    ],
+)
+def test_paths_of_a_state_are_completed(stocked: Shell, typed: str, paths: list[str]) -> None:
+    """Where a path can stand: of that thread or agent, timeline and moment, and only those that begin so."""
+    found = stocked.ok("__complete", *typed.split(" ")).out.splitlines()
+
+    assert found == ["\x1fbegin", *paths]
+
+
+def test_a_shell_completes_a_path(stocked: Shell, tmp_path: Path) -> None:
+    """Bash puts it into the line, with its blank quoted; the scripts of zsh and fish ask in the same way."""
+    program = tmp_path / "perdure"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m perdure "$@"\n')
+    program.chmod(0o700)
+    scripts = {shell: tmp_path / f"completion.{shell}" for shell in ("bash", "zsh", "fish")}
+    for shell, script in scripts.items():
+        stocked.ok("--install-completion", "--shell", shell, "--output", str(script))
+    words = f"COMP_WORDS=({program} state get house /paint/r); COMP_CWORD=4"
+
+    shown = subprocess.run(
+        ["bash", "-c", f'. {scripts["bash"]}; {words}; _perdure; echo "${{COMPREPLY[@]}}"'],
+        cwd=stocked.directory, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert shown.stdout == "/paint/red\\ one.json\n"
+    assert "'2:The path, such as /todos.json:_cyclopts_perdure_complete'" in scripts["zsh"].read_text()
+    assert "__fish_perdure_complete" in scripts["fish"].read_text()
+
+
+def test_completing_a_path_reads_the_part_of_the_tree_that_has_it(
+    stocked: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty thousand paths a few nodes are read; the control completes all, of which the first are offered."""
+    with perdure.open(stocked.store) as store, store.thread("house").change("many") as change:
+        for number in range(20_000):
+            change.put(f"/many/{number:05}.json", number)
+    read: list[int] = []
+    objects = SqliteEngine.objects
+
+    def counted(engine: SqliteEngine, space: str, digests: Sequence[Digest]) -> object:
+        read.append(len(digests))
+        return objects(engine, space, digests)
+
+    monkeypatch.setattr(SqliteEngine, "objects", counted)
+
+    found = stocked.ok("__complete", "state", "get", "house", "/many/1234").out.splitlines()
+    few = sum(read)
+    whole = stocked.ok("__complete", "state", "get", "house", "/many/").out.splitlines()
+
+    assert found == ["\x1fbegin", *(f"/many/1234{number}.json" for number in range(10))]
+    assert 0 < few < 20
+    assert len(whole) == 201
+    with perdure.open(stocked.store, read_only=True) as store:
+        read.clear()
+        assert sum(each.startswith("/many/1234") for each in store.thread("house").paths()) == 10
+    assert sum(read) > 100
+
+
 def test_a_completion_changes_nothing_and_never_fails(made: Shell) -> None:
     """A file that is no store, and none at all, offer nothing; a store is the same file afterwards."""
     (made.directory / "notes.db").write_text("no store")
@@ -384,7 +483,9 @@ def test_a_completion_changes_nothing_and_never_fails(made: Shell) -> None:
 
     for store in ("notes.db", "missing.db", "postgresql://nowhere/x"):
         assert made.ok("__complete", "--store", store, "threads", "show", "").out == "\x1fbegin\n"
+        assert made.ok("__complete", "--store", store, "state", "get", "house", "").out == "\x1fbegin\n"
     made.ok("__complete", "threads", "show", "")
+    made.ok("__complete", "state", "get", "house", "")
 
     assert made.store.read_bytes() == before
     assert not (made.directory / "missing.db").exists()

@@ -1,11 +1,12 @@
-"""Completes ids at the shell: the threads, timelines, runs and calls of the store.
+"""Completes ids at the shell: the threads, timelines, runs and calls of the store, and paths of a state.
 
 The script that `perdure --install-completion` writes knows nouns, verbs and options.  For the arguments that are marked
 with `in_store` it asks `perdure __complete WORDS`, and `answer` prints what can stand in the place of the last word.
 
 A person waits for Tab, so this loads neither the libraries that parse words nor an engine: it reads the file as any
 program for SQLite does, in a tenth of the time.  A store on a server has no completion of ids, because connecting
-to it takes longer than a person waits.  Whatever goes wrong, nothing is offered and nothing is printed.
+to it takes longer than a person waits.  Paths are in trees that only the engine reads, so it is loaded for them, and
+reads the part of the tree where they are.  Whatever goes wrong, nothing is offered and nothing is printed.
 """
 
 from __future__ import annotations
@@ -65,11 +66,14 @@ FLAGS = frozenset(
 )
 _OPTIONS = {
     "--onto": "timelines",
+    "--path": "paths",
+    "--prefix": "paths",
     "--run": "runs",
     "--thread": "threads",
     "--timeline": "timelines",
 }
 _SINGULAR = {"thread": "threads", "run": "runs", "call": "calls", "approval": "approvals"}
+_WITH_A_PATH = ("get", "put", "rm", "ls", "log", "blame")
 _OF_A_LINE = ("promote", "seal", "merge", "diff")
 _FILE = "sqlite:///"
 _COUNT_MAX = 200
@@ -111,13 +115,15 @@ def candidates(words: Sequence[str], environment: Mapping[str, str]) -> list[str
     """Return the ids of the store that begin with the last of `words` and can stand in its place."""
     *before, begun = words or [""]
     given, options, option = _read(before)
-    kinds = [_OPTIONS.get(option, "")] if option else _kinds(given)
+    kinds = [_OPTIONS.get(option, "")] if option else _kinds(given, has_agent="--agent" in options)
     thread = given[2] if len(given) > 2 else ""
     if kinds == ["runs"] and not thread:
         kinds = ["any runs"]
     place = options.get("--store") or environment.get("PERDURE_STORE") or "perdure.db"
     if not any(kinds) or not os.path.isfile(path := place.removeprefix(_FILE)):
         return []
+    if kinds == ["paths"]:
+        return _paths(place, thread, options, begun)
     import sqlite3
 
     try:
@@ -149,16 +155,18 @@ def _read(words: Sequence[str]) -> tuple[list[str], dict[str, str], str]:
     return given, options, option
 
 
-def _kinds(given: Sequence[str]) -> list[str]:
-    """Return what the next word of a command can be."""
+def _kinds(given: Sequence[str], *, has_agent: bool) -> list[str]:
+    """Return what the next word of a command can be; with an agent there is no thread before a path."""
     noun, verb = _SINGULAR.get(given[0], given[0]) if given else "", given[1] if len(given) > 1 else ""
     if noun in ("export", "eval") and len(given) == 1:
         return ["threads"]
     is_of_thread = noun in ("threads", "state", "runs", "calls", "approvals", "checkpoints", "artifacts")
+    if noun == "state" and verb in _WITH_A_PATH and len(given) == (2 if has_agent else 3):
+        return ["paths"]
     match len(given), noun:
         case 2, "runs" | "calls" | "approvals" if verb not in ("ls", "start", "release"):
             return ["threads", f"any {noun}"]
-        case 2, _ if is_of_thread and verb != "search":
+        case 2, _ if is_of_thread and verb != "search" and not has_agent:
             return ["threads"]
         case 3, "runs" | "calls" | "approvals" if verb not in ("ls", "start", "release"):
             return [noun]
@@ -172,6 +180,24 @@ def _ids(opened: sqlite3.Connection, kind: str, thread: str, begun: str) -> Iter
     for (id,) in opened.execute(_QUERIES[kind], {"thread": thread, "begun": begun}):
         if isinstance(id, str) and id.isprintable():
             yield id
+
+
+def _paths(place: str, thread: str, options: Mapping[str, str], begun: str) -> list[str]:
+    """Return the paths of a state that begin so; what is read is the part of the tree that has them."""
+    from itertools import islice
+
+    import perdure
+    from perdure.errors import PerdureError
+
+    try:
+        with perdure.open(place, read_only=True) as store:
+            agent, timeline, moment = options.get("--agent"), options.get("--timeline"), options.get("--at")
+            line = store.thread(thread, timeline=timeline or "main") if agent is None else store.agent(agent)
+            seen = line if moment is None else line.at(moment)
+            found = seen._tree().entries(begun)  # pyright: ignore[reportPrivateUsage]
+            return [each.path for each in islice(found, _COUNT_MAX) if each.path.isprintable()]
+    except PerdureError:
+        return []
 
 
 def _quoted(path: str) -> str:

@@ -116,7 +116,8 @@ By: TypeAlias = Annotated[
 ]
 Why: TypeAlias = Annotated[str | None, Parameter(name="--why", metavar="TEXT", help="The reason to record")]
 StatePath: TypeAlias = Annotated[
-    str | None, Parameter(name="PATH", help="The path, such as /todos.json", show_default=False)
+    str | None,
+    Parameter(name="PATH", completer=in_store, help="The path, such as /todos.json", show_default=False),
 ]
 PlaceInside: TypeAlias = Annotated[
     str | None,
@@ -127,7 +128,10 @@ PlaceInside: TypeAlias = Annotated[
     ),
 ]
 Prefix: TypeAlias = Annotated[
-    str | None, Parameter(name="PREFIX", help="Only this path and those below it", show_default=False)
+    str | None,
+    Parameter(
+        name="PREFIX", completer=in_store, help="Only this path and those below it", show_default=False
+    ),
 ]
 Timeline: TypeAlias = Annotated[
     str, Parameter(name="--timeline", completer=in_store, metavar="NAME", help="The timeline")

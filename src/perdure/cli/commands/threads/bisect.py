@@ -15,6 +15,7 @@ from typing import Annotated, TypeAlias, cast
 from cyclopts import Parameter
 from msgspec import UNSET
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.lookup import resolve, view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, PlaceInside, ThreadId, Timeline
@@ -44,7 +45,7 @@ _FLAG = Parameter(negative=(), show_default=False)
 class Question:
     """One thing that is true of a path, or not."""
 
-    path: Annotated[str, Parameter(metavar="PATH", help="The path of the value")]
+    path: Annotated[str, Parameter(metavar="PATH", completer=in_store, help="The path of the value")]
     place: PlaceInside = None
     exists: Annotated[bool, _FLAG, Parameter(help="The path has a value")] = False
     absent: Annotated[bool, _FLAG, Parameter(help="The path has no value")] = False

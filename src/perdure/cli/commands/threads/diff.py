@@ -164,7 +164,10 @@ def diff(
     ] = None,
     /,
     *,
-    prefix: Annotated[str, Parameter(metavar="PATH", help="Compare only this path and those below it")] = "/",
+    prefix: Annotated[
+        str,
+        Parameter(metavar="PATH", completer=in_store, help="Compare only this path and those below it"),
+    ] = "/",
     stat: Annotated[
         bool,
         Parameter(negative=(), show_default=False, help="Show only how much differs, a line for each path"),

@@ -186,6 +186,7 @@ OnlyPaths: TypeAlias = Annotated[
     Parameter(
         name="--path",
         metavar="PATH[=SIDE]",
+        completer=in_store,
         negative=(),
         show_default=False,
         help="The side at this path and below it: =ours or =theirs. Without one, the side of --ours or --theirs, which "
