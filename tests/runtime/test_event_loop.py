@@ -90,15 +90,16 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_cancels_a_run_and_waits_until_that_is_recorded() -> None:
-    """The run says that it was cancelled before the interrupt is raised."""
+def test_ctrl_c_ends_a_run_and_waits_until_that_is_recorded() -> None:
+    """The run says that its caller was cancelled before the interrupt is raised."""
     with perdure.open("memory:") as store:
         thread = store.thread("trip", agent=Agent("planner", backend=Stubborn(1)))
 
         with pytest.raises(KeyboardInterrupt):
             thread.run("go")
 
-        assert thread.runs()[0].state == "cancelled"
+        record = thread.runs()[0]
+        assert (record.state, record.why) == ("failed", "the caller was cancelled")
 
 
 class Deaf(Stubborn):

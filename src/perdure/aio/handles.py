@@ -286,8 +286,8 @@ class Thread(_TimelineProxy[thread.Thread]):
     ) -> Result:
         """Run the agent on this event loop with an input, to its end or until it waits for an approval.
 
-        Cancelling the task that awaits it cancels the run, which says so in its last commit.  Raises
-        `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
+        If the task that awaits it is cancelled, the run ends as failed, and the same input and id go on with it.
+        Raises `RunFailed` if it fails, `Busy` if another run lives on this line, `Conflict` if the id came with
         other words or names a failed run that cannot be retried.  If the store is closed before
         the end, the run is interrupted: the error says so.
         """

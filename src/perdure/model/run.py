@@ -20,6 +20,7 @@ from perdure.model.digest import Digest
 from perdure.model.effect import Effect
 
 __all__ = [
+    "CALLER_CANCELLED",
     "ENDED",
     "LEASE",
     "QUEUE",
@@ -85,6 +86,10 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     "cancelled": frozenset(),
     "stopped": frozenset(),
 }
+
+CALLER_CANCELLED = (
+    "CancelledError"  # the kind of a run that failed because the task that awaited it was cancelled
+)
 
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled", "stopped"})
 

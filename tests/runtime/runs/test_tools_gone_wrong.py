@@ -243,8 +243,8 @@ def test_escape_sequences_are_kept_as_they_came(store: Store, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_a_tool_in_a_run_that_is_cancelled_is_recorded(store_url: str, effect: str) -> None:
-    """After `started` a cancelled external write is unknown; what only reads has failed.  The run says cancelled."""
+def test_a_tool_in_a_run_whose_caller_is_cancelled_is_recorded(store_url: str, effect: str) -> None:
+    """After `started` a cancelled external write is unknown; what only reads has failed.  The run says why it ended."""
 
     async def main() -> None:
         inside = asyncio.Event()
@@ -266,7 +266,7 @@ def test_a_tool_in_a_run_that_is_cancelled_is_recorded(store_url: str, effect: s
 
     with perdure.open(store_url) as store:
         thread = store.thread("trip")
-        assert [run.state for run in thread.runs()] == ["cancelled"]
+        assert [(run.state, run.why) for run in thread.runs()] == [("failed", "the caller was cancelled")]
         assert thread.calls()[0].state == ("failed" if effect == "read_only" else "unknown")
         assert told(thread)[0] == "error"
         again = store.thread("trip", agent=Agent("planner", backend=Script(say("Next.")))).run("again")

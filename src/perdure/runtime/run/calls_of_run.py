@@ -3,27 +3,35 @@
 The commits of a run request its calls, so its timeline says which they are; the ledger has their records.
 If the end of the run is on no timeline that can be read, because it was undone long ago or ended without a
 commit, or if its timeline may not hold all of it, the whole ledger is searched.
+
+A failed run may be retried unless that could repeat one of its external writes, or later turns rest on the failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 from perdure.engines import loops
 from perdure.engines.contract import Step
-from perdure.history.ancestry import of_run
+from perdure.errors import Conflict
+from perdure.history import reader
+from perdure.history.ancestry import of_run, stands_on
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions
-from perdure.model.call import CallRecord
+from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
-from perdure.model.event import RunFinished, ToolCallRequested, ToolCallSuspended
+from perdure.model.event import MessageAppended, RunFinished, ToolCallRequested, ToolCallSuspended
 from perdure.model.run import ENDED, RunRecord
+from perdure.runtime.calls import reconcile
 from perdure.runtime.calls.direct_call import BY_HAND
 from perdure.runtime.run.finish import own_timelines
 from perdure.runtime.session import records
+from perdure.runtime.session.environment import RunEnvironment
 
-__all__ = ["calls_of", "cancel_unstarted"]
+__all__ = ["calls_of", "cancel_unstarted", "check_retry", "reconcile_left"]
 
 _MOVES_MAX = 200  # of a timeline, that are read
 _TIMELINES_MAX = 50  # of a run's own
@@ -120,3 +128,48 @@ def _all(space: Space) -> Iterator[CallRecord]:
         lambda after, limit: calls.listing(space, after=after, limit=limit), "", lambda call: call.record.id
     )
     return (call.record for call in found)
+
+
+def check_retry(space: Space, record: RunRecord) -> None:
+    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write."""
+    head = reader.head_of(space, record.timeline).commit
+    if not stands_on(space, record.id, head):
+        raise Conflict(
+            f"run '{record.id}' failed, and '{record.timeline}' does not have its turn, which was undone or never "
+            "taken; nothing was run.",
+            code="failed_run_undone",
+            advice="Take an undo back with redo(), or give the input another id.",
+            run=record.id,
+        )
+    for step in reader.recent(space, head):
+        if step.commit.run == record.id:
+            break
+        has_message = any(isinstance(event, MessageAppended) for event in step.changeset.events)
+        if has_message or step.commit.run is not None:
+            raise Conflict(
+                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run.",
+                code="failed_run_followed",
+                advice="Give the input another id, or undo() those turns first.",
+                run=record.id,
+                timeline=record.timeline,
+            )
+    for call in calls_of(space, record.id):
+        if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
+            raise Conflict(
+                f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
+                "happened; nothing was run.",
+                code="failed_run_call_unclear",
+                advice="Settle it with reconcile() or resolve(), then give the input again.",
+                run=record.id,
+                call=call.id,
+                state=call.state,
+            )
+
+
+async def reconcile_left(env: RunEnvironment, record: RunRecord) -> None:
+    """Ask the tools of a failed run about its external writes of unknown outcome; without a hook they stay unknown."""
+    for call in await env.run_blocking(partial(calls_of, env.space, record.id)):
+        tool = env.agent.toolbox.get(call.tool)
+        if call.reach.guarded and call.state in UNCLEAR and tool is not None and tool.reconciler is not None:
+            with suppress(Conflict):  # settled by another process just now
+                await reconcile.reconcile(env, call.id)

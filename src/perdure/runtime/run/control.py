@@ -18,7 +18,6 @@ from perdure.engines.contract import Cell, CellWrite
 from perdure.engines.loops import Attempts
 from perdure.errors import (
     Busy,
-    Conflict,
     Decided,
     Invalid,
     Moved,
@@ -38,14 +37,14 @@ from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.context import Context
 from perdure.model.digest import Digest
 from perdure.model.event import MessageAppended
-from perdure.model.run import ENDED, HeadPolicy, OnFailure, RunRecord
+from perdure.model.run import CALLER_CANCELLED, ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
 from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls import recovery
 from perdure.runtime.calls.recovery import open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run import queue
-from perdure.runtime.run.calls_of_run import calls_of, cancel_unstarted
+from perdure.runtime.run.calls_of_run import cancel_unstarted, check_retry, reconcile_left
 from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
     AlreadyRan,
@@ -270,6 +269,7 @@ async def _given_again(
             if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
                 return await resume(env, id, shape=shape, begun=begun)
             if kept.record.state == "failed" and retry:
+                await reconcile_left(env, kept.record)
                 start, model = await env.run_blocking(partial(_retaken, env, kept))
                 if begun is not None:
                     begun(start)
@@ -277,50 +277,20 @@ async def _given_again(
         except (Busy, Moved):
             if await env.run_blocking(partial(records.read, env.space, id)) == kept:
                 raise
-        else:
+            continue
+        try:
             return await earlier(env, id, shape=shape)
+        except RunFailed:
+            record = (await env.run_blocking(partial(records.read, env.space, id))).record
+            if not retry or record.kind != CALLER_CANCELLED:
+                raise
+            # Only the other caller was cancelled: the one that waited here goes on with the run.
 
 
 def _retaken(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
     """Take the timeline for a run that failed, if it may be retried, and find the model that goes on with it."""
-    _check_retry(env, kept.record)
+    check_retry(env.space, kept.record)
     return _continued(env, kept)
-
-
-def _check_retry(env: RunEnvironment, record: RunRecord) -> None:
-    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write."""
-    head = reader.head_of(env.space, record.timeline).commit
-    if not stands_on(env.space, record.id, head):
-        raise Conflict(
-            f"run '{record.id}' failed, and '{record.timeline}' does not have its turn, which was undone or never "
-            "taken; nothing was run.",
-            code="failed_run_undone",
-            advice="Take an undo back with redo(), or give the input another id.",
-            run=record.id,
-        )
-    for step in reader.recent(env.space, head):
-        if step.commit.run == record.id:
-            break
-        has_message = any(isinstance(event, MessageAppended) for event in step.changeset.events)
-        if has_message or step.commit.run is not None:
-            raise Conflict(
-                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run.",
-                code="failed_run_followed",
-                advice="Give the input another id, or undo() those turns first.",
-                run=record.id,
-                timeline=record.timeline,
-            )
-    for call in calls_of(env.space, record.id):
-        if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
-            raise Conflict(
-                f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
-                "happened; nothing was run.",
-                code="failed_run_call_unclear",
-                advice="Settle it with reconcile() or resolve(), then give the input again.",
-                run=record.id,
-                call=call.id,
-                state=call.state,
-            )
 
 
 def _continued(

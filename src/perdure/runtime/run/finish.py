@@ -30,7 +30,7 @@ from perdure.model.digest import Digest
 from perdure.model.event import AgentChanged, RunFinished
 from perdure.model.head import Head
 from perdure.model.message import Message
-from perdure.model.run import RunState, StopReason
+from perdure.model.run import CALLER_CANCELLED, RunState, StopReason
 from perdure.runtime.calls.executor import CallExecutor
 from perdure.runtime.calls.recovery import open_round, withdraw
 from perdure.runtime.calls.round import RoundContext, commit_round
@@ -40,7 +40,7 @@ from perdure.runtime.session.journal import CommitDraft, Journal
 from perdure.runtime.session.lease import Lost, own_timelines_prefix, releasing
 from perdure.switching.current_backend import RecordedBackend
 
-__all__ = ["RunFinisher", "own_timelines", "settle_open_calls"]
+__all__ = ["RunFinisher", "close_early", "own_timelines"]
 
 _log = logging.getLogger("perdure.runs")
 
@@ -155,7 +155,7 @@ class RunFinisher:
 
     def _release(self, status: RunState, how: _LastWrite, *cells: CellWrite, **fields: Any) -> bool:
         """Set the run's state and release the lease, in one write; False if something has to be done first."""
-        while not self._is_hindered(status):
+        while not self._is_hindered(status, fields.get("kind")):
             at = self._journal.space.clock()
             if status == "waiting" and self.record.decided:
                 fields |= {"due": records.at_once(self._journal.space.engine, self.record), "decided": False}
@@ -189,9 +189,11 @@ class RunFinisher:
         else:
             records.apply(self._journal.space, "wait", *cells)
 
-    def _is_hindered(self, status: RunState) -> bool:
+    def _is_hindered(self, status: RunState, kind: str | None) -> bool:
         """True if the record demands something else first: to stop, or to hear a message before the end."""
-        if status in ("waiting", "succeeded") and self.record.cancel is not None:
+        if self.record.cancel is not None and (
+            status in ("waiting", "succeeded") or kind == CALLER_CANCELLED
+        ):
             return True
         return status != "waiting" and self.record.steered != self._heard
 
@@ -216,7 +218,26 @@ class RunFinisher:
         return []
 
 
-def settle_open_calls(round_context: RoundContext, source: str, *, why: str, by: str | None) -> None:
+def close_early(
+    round_context: RoundContext, finisher: RunFinisher, status: RunState, why: str, kind: str | None
+) -> None:
+    """End a run early: because it failed, was asked to stop, or its caller was cancelled.
+
+    Nobody asks the run to stop by cancelling its caller, which may be a request that a deploy ends: it fails, so its
+    input given again goes on with it.  The caller of a child is a tool of its parent, whose call is recorded.
+    """
+    is_closed = False
+    while not is_closed:
+        round_context.journal.unstage()
+        record = finisher.record
+        if kind == CALLER_CANCELLED and (record.cancel is not None or record.parent is not None):
+            status, why, kind = "cancelled", record.cancel or why, None
+        over = why if status == "cancelled" else f"its parent has {status}"
+        _settle_open_calls(round_context, finisher.source, why=over, by=record.cancelled_by)
+        is_closed = finisher.close(status, why, kind)
+
+
+def _settle_open_calls(round_context: RoundContext, source: str, *, why: str, by: str | None) -> None:
     """Commit results for the open calls that a run leaves behind, and cancel the child runs that they started.
 
     `why` is recorded as the reason for cancelling the children; `by` is the person who cancelled the run.

@@ -9,7 +9,7 @@ The reason why the model's answer ended decides how the run goes on.  A turn tha
 back as it is.  An answer that the backend still works on is fetched by its id.  An answer that is not
 complete ends the run as `stopped`, unless the stop policy accepts it; its calls are never run.
 
-Any error fails the run, and a closing commit says so if it can be written.  If it cannot, the run counts as
+Any error fails the run, and so does a cancellation of its caller; a closing commit says so if it can be written.  If it cannot, the run counts as
 interrupted: another process finishes it later from the log alone.
 
 The loop decides.  It hands data to its helpers and takes results back; none of them holds another, or calls the loop.
@@ -34,7 +34,7 @@ from perdure.ledger import snapshot
 from perdure.model.context import Context
 from perdure.model.event import Event, RunFinished, RunStarted
 from perdure.model.message import Message, has_media
-from perdure.model.run import Cost, PendingResponse, RunRecord, RunState, StopReason, Usage
+from perdure.model.run import CALLER_CANCELLED, Cost, PendingResponse, RunRecord, RunState, StopReason, Usage
 from perdure.model.text import said_by
 from perdure.providers.contract import Model
 from perdure.runtime import failpoints
@@ -56,7 +56,7 @@ from perdure.runtime.inference.backend import (
 )
 from perdure.runtime.inference.failover import Failover, Takeover
 from perdure.runtime.inference.model_input import ModelInputBuilder
-from perdure.runtime.run.finish import RunFinisher, settle_open_calls
+from perdure.runtime.run.finish import RunFinisher, close_early
 from perdure.runtime.run.start import Started, cleaned
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment, inline
@@ -144,11 +144,10 @@ class LiveRun:
             signal.task.uncancel()
             if signal.is_lost:
                 raise Lost(self._started.lease) from None
-            why = signal.why or "the caller was cancelled"
-            result = await self._do(partial(self._close, "cancelled", why))
-            if not signal.why:
-                raise
-            return result
+            if signal.why:
+                return await self._do(partial(self._close, "cancelled", signal.why))
+            await self._do(partial(self._close, "failed", "the caller was cancelled", CALLER_CANCELLED))
+            raise
         except _CancelRequested:
             signal.end()  # the keeper may hear of the same request just now
             return await self._do(partial(self._close, "cancelled", self._record.cancel or "cancelled"))
@@ -579,13 +578,7 @@ class LiveRun:
 
     def _close(self, status: RunState, why: str, kind: str | None = None) -> Result:
         """End the run early: because it failed, or was asked to stop."""
-        is_closed = False
-        while not is_closed:
-            self._journal.unstage()
-            by = self._record.cancelled_by
-            over = why if status == "cancelled" else f"its parent has {status}"
-            settle_open_calls(self._round_context, self._finisher.source, why=over, by=by)
-            is_closed = self._finisher.close(status, why, kind)
+        close_early(self._round_context, self._finisher, status, why, kind)
         return self._result()
 
     async def _end(
