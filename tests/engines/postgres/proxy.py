@@ -32,7 +32,7 @@ class Proxy:
 
     def __init__(self, server: str, seed: int) -> None:
         """Listen on a port of this host for clients of the server with this socket."""
-        self._server, self._draw, self._lock = server, random.Random(seed), Lock()
+        self.server, self._draw, self._lock = server, random.Random(seed), Lock()
         self.rate = 0.0  # how many of the requests are struck
         self.faults: tuple[str, ...] = FAULTS
         self.late_seconds = (0.01, 0.08)
@@ -67,7 +67,7 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         server = socket.socket(socket.AF_UNIX)
         with closing(client), closing(server), suppress(OSError, EOFError):
-            server.connect(self._server)
+            server.connect(self.server)
             while struct.unpack(">II", (start := _first(client))[:8])[1] in _PLEASE_SECURE:
                 client.sendall(b"N")
             server.sendall(start)

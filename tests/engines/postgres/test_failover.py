@@ -17,15 +17,17 @@ from uuid import uuid4
 import pytest
 
 import perdure
-from perdure.errors import Corrupt, PerdureError
+from perdure.errors import Corrupt, PerdureError, Unavailable
 from perdure.runtime.events import Happened
 from perdure.runtime.streaming import cursor_at
 from perdure.testing import Script, say, use
 from perdure.testing.engines.builders import SPACE, Pen, write
+from tests.coded import raises
+from tests.engines.postgres.proxy import proxy_to
 from tests.engines.postgres.server import MISSING, Server, place
 
 if TYPE_CHECKING or not MISSING:
-    from perdure.engines.postgres import connections
+    from perdure.engines.postgres import connections, errors
     from perdure.engines.postgres.commit.write import RecentObjects
     from perdure.engines.postgres.connections import Pool, parse_address
     from perdure.engines.postgres.engine import PostgresEngine
@@ -180,6 +182,40 @@ def test_a_server_that_nobody_follows_any_more_is_left(
     assert hold is not None
     assert hold.head.commit == tip.digest
     assert pair.new.sql("SELECT commit FROM perdure.heads") == [(bytes.fromhex(tip.digest),)]
+
+
+def check_moved_address(pair: Pair) -> None:
+    """Let the address of the old server lead to the new one; check that a client with sessions on the old one follows."""
+    with proxy_to(pair.old.url(), 7) as (proxy, url):
+        engine = PostgresEngine(parse_address(url, read_only=False), wait_seconds=5.0)
+        with closing(engine):
+            pen = Pen(engine)
+            pen.commit("milk")
+            on_every_session(engine, "SELECT 1")
+            pair.replace(keeps_sessions=True)
+            proxy.server = f"{pair.new.directory}/.s.PGSQL.5432"
+
+            tip = pen.commit("eggs")
+
+            assert set(on_every_session(engine, "SELECT current_setting('data_directory')")) == {
+                str(pair.new.data)
+            }
+    assert pair.new.sql("SELECT commit FROM perdure.heads") == [(bytes.fromhex(tip.digest),)]
+
+
+def test_one_address_that_leads_to_another_server_is_asked_again(pair: Pair) -> None:
+    """A name, a virtual address or a proxy moves, and the sessions through it stay: a refused write is sent again."""
+    check_moved_address(pair)
+
+
+def test_a_client_that_takes_the_refusal_for_final_is_found(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the same check finds a client that asks once."""
+    monkeypatch.setattr(errors.StatementFailed, "is_for_another_server", False)
+
+    with raises(Unavailable, "server_read_only"):
+        check_moved_address(pair)
 
 
 def check_nothing_is_lost_with(pair: Pair) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
+from perdure.engines.contract import CellWrite
 from perdure.errors import NotFound, PerdureError, Unavailable, Unsupported
-from perdure.testing.engines.builders import Pen
+from perdure.testing.engines.builders import Pen, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
 from tests.engines.postgres.server import MISSING, Server
@@ -237,3 +240,55 @@ def test_a_server_that_is_too_old_is_refused(
         open_engine(postgres.url(database))
 
     assert postgres.sql(_NOTHING, database=database) == [(0,)]
+
+
+ODD_SETTINGS = {
+    "standard_conforming_strings": "off",
+    "bytea_output": "escape",
+    "DateStyle": "German",
+    "IntervalStyle": "sql_standard",
+    "TimeZone": "Pacific/Chatham",
+    "extra_float_digits": "-15",
+    "array_nulls": "off",
+    "transform_null_equals": "on",
+}
+
+
+@pytest.fixture
+def odd_role(postgres: Server) -> Iterator[str]:
+    """A role with settings that change what text in SQL means and how values are shown."""
+    name = f"odd_{uuid4().hex[:12]}"
+    settings = [f"ALTER ROLE {name} SET {setting} = '{value}'" for setting, value in ODD_SETTINGS.items()]
+    postgres.sql(f"CREATE ROLE {name} LOGIN SUPERUSER", *settings)
+    yield name
+    postgres.sql(f"DROP ROLE {name}")
+
+
+def test_a_role_with_odd_settings_makes_and_uses_the_same_schema(
+    odd_role: str, postgres: Server, database: str, open_engine: Opener
+) -> None:
+    """What it writes another role reads and checks, and the other way round."""
+    odd, plain = (open_engine(postgres.url(database, user=user)) for user in (odd_role, "postgres"))
+    odd.apply(write("a\0b", CellWrite(name="\\x00", expected=0, value=b"\0\\'"), b'"\\000"', space="\\'"))
+    Pen(odd).commit("milk")
+    Pen(plain, space="another").commit("eggs")
+
+    for engine in (odd, plain):
+        assert len(engine.spaces(limit=9)) == 3
+        for space in engine.spaces(limit=9):
+            engine.check(space, again=True)
+    postgres.sql(f"REASSIGN OWNED BY {odd_role} TO postgres", database=database)
+
+
+def test_without_the_sessions_own_settings_the_schema_is_not_made(
+    odd_role: str,
+    postgres: Server,
+    database: str,
+    open_engine: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Control: a string in a function then means something else, and is refused."""
+    monkeypatch.setattr("perdure.engines.postgres.connections._SETTINGS", "")
+
+    with raises(Unavailable, "postgres_failed"):
+        open_engine(postgres.url(database, user=odd_role))

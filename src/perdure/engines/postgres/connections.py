@@ -66,8 +66,12 @@ IDLE_SECONDS = 5  # how long the server waits for the next statement of a transa
 _PREPARE_FROM_USES = 3
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NAME_TENANT = "SELECT set_config('perdure.tenant', $1, $2)"  # true: for the transaction alone
-# Of a session of its own: plans are kept, and a warning says that a server has stopped waiting for its standbys.
-_SETTINGS = "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning;"
+# Of a session of its own: plans are kept, a warning says that a server has stopped waiting for its standbys, and what is
+# in the functions means what it says.
+_SETTINGS = (
+    "SET plan_cache_mode=force_generic_plan; SET lock_timeout='5s'; SET client_min_messages=warning;"
+    "SET standard_conforming_strings=on;"
+)
 _TIMELINE = (
     "SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::text FROM pg_control_checkpoint()) "
     "ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END"
