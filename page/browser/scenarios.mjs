@@ -56,6 +56,13 @@ export const scenarios = {
       await page.keyboard.press('Enter');
       await page.getByRole('heading', { name: 'Turn 4' }).waitFor();
       assert.equal(await page.getByRole('searchbox', { name: 'Find in main' }).inputValue(), '');
+      // Calls and results are searched, too.
+      await page.keyboard.press('/');
+      await page.keyboard.type('TP 180');
+      await found.getByRole('link', { name: /turn 5 · result.*booked TP Lisbon for 180 EUR/ }).waitFor();
+      await found.getByRole('link', { name: /turn 5 · call.*book.*TP Lisbon/ }).click();
+      await page.getByRole('heading', { name: 'Turn 5' }).waitFor();
+      await picture('find-call');
       // Words of an input lead to its whole turn, not to the moment before anything was done.
       await page.keyboard.press('/');
       await page.keyboard.type('12000 euros');

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 import perdure
+from perdure import Agent
 from perdure.cli.output.display import words_of
 from perdure.errors import Corrupt
 from perdure.model.message import File, Text
 from perdure.model.names import SERVER_THREAD
 from perdure.providers.wire.server_tools import account
 from perdure.shapes.conversation import TranscriptPage
+from perdure.testing import Script, say, use
 from tests.surfaces.shell import Shell
 
 
@@ -547,6 +549,26 @@ def test_messages_are_found_by_their_words(shell: Shell) -> None:
     assert turns == sorted(turns, reverse=True)
     assert (nothing["found"], nothing["more"]) == ([], False)
     assert "carrots" in shell.ok("threads", "search", "carrots").out
+
+
+def test_a_search_prints_where_the_words_are(shell: Shell) -> None:
+    """In a call, a result, or what was said; the place itself is shown."""
+    with perdure.open(shell.store) as store:
+        script = Script(use("look", where="the zeppelin hall"), say("Found it."))
+        agent = Agent("planner", backend=script, tools=[look])
+        store.thread("halls", agent=agent).run("Where is it?")
+
+    call = shell.ok("threads", "search", "zeppelin", "hall").out
+    result = shell.ok("threads", "search", "seven", "moorings", "--json").json["found"]
+
+    assert re.search(r"halls +1 +assistant +call +look .*the zeppelin hall", call), call
+    assert [(each["kind"], each["text"]) for each in result] == [("result", "seven free moorings")]
+
+
+@perdure.tool(effect="read_only")
+def look(where: str) -> str:
+    """Look somewhere."""
+    return "seven free moorings"
 
 
 def test_a_search_says_that_there_is_more(shell: Shell) -> None:

@@ -1,5 +1,5 @@
 // How values look to people.
-import type { Call, Cost, Json, Ticket, Turn, Value } from './shapes';
+import type { Call, Cost, Found, Json, Ticket, Turn, Value } from './shapes';
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
@@ -57,6 +57,9 @@ export function excerpt(text: string, words: string, around = 120): { text: stri
 /** What a difference shows of a value: a document, or what is known of bytes; undefined: there is none. */
 export const comparable = (value: Value | null): Json | undefined =>
   value === null ? undefined : value.value === undefined ? `${value.media_type}, ${bytes(value.size)}\n${value.digest}` : value.value;
+
+/** Who said what was found, or which other part of the message it is in. */
+export const foundWhere = ({ message, kind }: Pick<Found, 'message' | 'kind'>): string => (kind === 'text' ? message.role : kind);
 
 /** What people call the state of a run or a call. */
 export const inWords = (name: string): string => name.replaceAll('_', ' ');

@@ -115,7 +115,7 @@ export interface Verified {
   checked: Record<string, number>; unchecked: number; unnamed: number; written: number; partial: number;
   began_at: string; ended_at: string;
 }
-export interface Found { thread: string; timeline: string; message: Message; turn: number }
+export interface Found { thread: string; timeline: string; message: Message; turn: number; kind: 'text' | 'reasoning' | 'call' | 'result'; text: string; call: string | null }
 export interface Search { query: string; found: Found[]; scanned: number; more: boolean; next?: string }
 export interface Session { name: string; roles: string[]; version: string; store: string; read_only: boolean; served: string[] }
 export interface StoredObject { digest: string; kind: string; size: number; text: string | null; base64: string | null }

@@ -186,7 +186,7 @@ _TOOLS = (
     ),
     _McpTool(
         "search",
-        "Search the newest messages of threads for words.",
+        "Search the newest messages of threads, their calls and results included, for words.",
         _SearchArguments,
         "GET",
         ("/v1/search",),

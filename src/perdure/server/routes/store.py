@@ -354,7 +354,10 @@ class SearchQuery(PageQuery, frozen=True, kw_only=True):
 
 @route("GET", "/v1/search", "read")
 def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
-    """Search the newest messages of threads for words, or all messages of one; a page reads for a bounded time."""
+    """Search the newest messages of threads for words, or all messages of one; a page reads for a bounded time.
+
+    Calls with their arguments, results and reasoning are searched, too; a hit says where it was found.
+    """
     words = words_in(query.q)
     if query.thread is not None:
         return _search_timeline(call.thread(query.timeline, id=query.thread), query, words)

@@ -46,8 +46,10 @@ _FOUND_COLUMNS = (
     Column("thread", "name", is_id=True),
     Column("turn", right=True),
     Column("who", leaves=1),
+    Column("where", leaves=2),
     Column("text", gives_way=True),
 )
+_WHERE = {"text": "", "reasoning": "reasoning", "call": "call", "result": "result"}
 
 
 class Threads(ThreadPage, Answer, frozen=True, kw_only=True):
@@ -117,16 +119,13 @@ class ThreadSearch(SearchPage, Answer, frozen=True, kw_only=True):
     def show(self, screen: Screen) -> None:
         """Print a table with the place of the first word in each message."""
         if not self.found:
-            screen.say(
-                f"No message has it; {count(self.scanned, 'message')} were read. "
-                "Arguments and results of calls are not searched."
-            )
+            screen.say(f"No message has it; {count(self.scanned, 'message')} were read.")
             return
         first = words_in(self.query)[0]
         screen.table(
             _FOUND_COLUMNS,
             [
-                (each.thread, str(each.turn), each.message.role, _around(each.message.text, first))
+                (each.thread, str(each.turn), each.message.role, _WHERE[each.kind], _around(each.text, first))
                 for each in self.found
             ],
         )
@@ -151,8 +150,9 @@ def search(
 ) -> ThreadSearch:
     """Search the messages of all threads, or of one, for words
 
-    A message is found if its text has all of the words; a word may be a part of another one. Messages are listed thread
-    by thread, the newest first; those of many threads are on main. Items of a memory are found by `memory search`.
+    A message is found if its text, its reasoning, a call with its arguments, or a result has all of the words; a word
+    may be a part of another one. Messages are listed thread by thread, the newest first; those of many threads are on
+    main. Items of a memory are found by `memory search`.
     """
     if timeline != MAIN and thread is None:
         raise Invalid(
