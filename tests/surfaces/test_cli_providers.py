@@ -9,9 +9,9 @@ import pytest
 
 import perdure
 from perdure import Agent
-from perdure.cli.input.wire_formats import formats_of
 from perdure.providers.registry import APIS
 from perdure.providers.validator import RULES, check
+from perdure.providers.wire_formats import formats_of
 from perdure.testing import Script, say
 from tests.surfaces.shell import Shell
 
@@ -238,7 +238,7 @@ def test_a_conversation_that_went_on_in_two_ways_is_refused(empty: Shell) -> Non
     refused = empty("import", file, "--thread", "trip", "--json")
 
     assert (refused.code, refused.error["code"]) == (4, "import_overlaps")
-    assert refused.error["facts"]["messages"] == 6
+    assert (refused.error["facts"]["alike"], refused.error["facts"]["differs"]) == (6, 7)
     assert "--again" in refused.error["hint"]
     assert spoken(empty, "trip") == words
 
@@ -261,11 +261,32 @@ def test_what_was_said_here_after_an_import_is_not_added_again(empty: Shell) -> 
 
 
 def test_a_conversation_that_is_new_is_added_whole(empty: Shell) -> None:
-    """Control: other words repeat nothing, even if they begin alike."""
+    """Control: other words repeat nothing."""
     bring(empty, ASKED)
-    other = {**ASKED, "messages": [*ASKED["messages"][:1], RAIN]}
 
-    assert [bring(empty, each)["repeated"] for each in ([SUNDAY], other)] == [0, 0]
+    assert bring(empty, [SUNDAY])["repeated"] == 0
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_conversation_that_was_edited_is_refused_with_the_commands_that_take_it(
+    empty: Shell, is_first: bool
+) -> None:
+    """A fork of the moment before where there is one; the fork then has the rest alone."""
+    bring(empty, ASKED)
+    bring(empty, {**ASKED, "messages": [*ASKED["messages"], RAIN, SUNDAY, RAIN]})
+    said = [*ASKED["messages"], RAIN, SUNDAY, {"role": "assistant", "content": "Sun."}]
+    said = [{"role": "user", "content": "Hm?"}, *said[1:]] if is_first else said
+    file = save(empty, {**ASKED, "messages": said})
+
+    refused = empty("import", file, "--thread", "trip", "--json")
+
+    assert refused.code == 4
+    assert "--again" in refused.error["hint"]
+    assert ("threads fork" in refused.error["hint"]) is not is_first
+    if not is_first:
+        empty.ok("threads", "fork", "trip", "other", "--at", refused.error["facts"]["after"])
+        added = empty.ok("import", file, "--thread", "trip", "--timeline", "other", "--json").json
+        assert added["messages"] == 2
 
 
 def test_a_thread_of_another_agent_is_left_alone(shell: Shell) -> None:

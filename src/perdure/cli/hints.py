@@ -94,7 +94,11 @@ COMMANDS: Mapping[str, str] = {
         "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
         "<import {source} --thread ID --agent NAME>."
     ),
-    "import_overlaps": "Add the rest with --whole if the list begins with everything that was said there; else import it to another thread, or all of it once more with --again.",
+    "import_overlaps": (
+        "To have both, fork the moment before with <threads fork THREAD NAME --at {after}>, and import it with "
+        "--timeline NAME; else import it to another thread, or all of it once more with --again."
+    ),
+    "import_overlaps_from_start": "Import it to another thread, or all of it once more with --again.",
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),

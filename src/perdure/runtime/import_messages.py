@@ -9,16 +9,14 @@ does not declare in the same way are reported as losses, as is everything that c
 
 A message with an id is imported once: a cell names the commit in which it was imported, and that commit must
 be in the history of the timeline, so that after an undo it can be imported again.  A conversation without ids
-is compared with the transcript, message by message, if the caller asks for it: with the whole transcript, or with what
-was imported before.
+is compared with the transcript, message by message, if the caller asks for it (`import_overlap`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any, cast
 
 import msgspec
@@ -39,20 +37,23 @@ from perdure.model.canonical import encode_struct
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
-from perdure.model.message import Block, Message, ReasoningSummary, Text
+from perdure.model.message import Message, Text
 from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.wire.fields.vendor_metadata import made_by
+from perdure.providers.wire_formats import as_json, formats_of
 from perdure.runtime import import_commit
 from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of
+from perdure.runtime.import_overlap import Overlap, compared, continued
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
     "Added",
     "add",
+    "format_of",
     "read",
     "IMPORTED",
     "ImportedItem",
@@ -60,7 +61,6 @@ __all__ = [
     "cells_for",
     "items_of",
     "left_of",
-    "matched",
     "without",
 ]
 
@@ -161,45 +161,12 @@ def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[C
     return written
 
 
-def matched(there: Sequence[Message], here: Sequence[Message], names: Mapping[str, str]) -> int | None:
-    """Count the messages of `here` that equal all of `there`; None if `here` does not begin with `there`.
-
-    Ids of calls, reasoning and vendor metadata are not compared; nor is whether results
-    are in one message or in several.  `names` maps the vendor's names of tools to ours.
-    """
-    first, second = list(_units(there, names)), list(_units(here, names))
-    if len(second) < len(first) or any(one[1] != other[1] for one, other in zip(first, second, strict=False)):
-        return None
-    if len(second) == len(first):
-        return len(here)
-    place = second[len(first)][0]
-    return place if not first or second[len(first) - 1][0] < place else None
-
-
-def _units(messages: Sequence[Message], names: Mapping[str, str]) -> Iterator[tuple[int, object]]:
-    """Yield the parts to compare, each with the index of its message: text with calls, and each result."""
-    numbers: dict[str, int] = {}
-    for at, message in enumerate(messages):
-        for result in message.tool_results:
-            yield at, (numbers.get(result.call_id), result.status, _blocks(result.content))
-        if message.tool_results and not message.content and not message.tool_calls:
-            continue
-        made: list[object] = []
-        for call in message.tool_calls:
-            numbers[call.id] = len(numbers)
-            made.append((names.get(call.name, call.name), _arguments(call.args)))
-        yield at, (message.role, _blocks(message.content), made)
-
-
-def _blocks(content: Sequence[Block]) -> list[Block]:
-    return [block for block in content if not isinstance(block, ReasoningSummary)]
-
-
-def _arguments(args: str) -> object:
-    try:
-        return json.loads(args)
-    except ValueError:
-        return args
+def _has_unnamed(given: object, field: str, items: Sequence[ImportedItem]) -> bool:
+    """True if a message has no id by which it could be known."""
+    if any(item.place == _REPLY for item in items):
+        return False
+    listed = cast("Mapping[str, Any]", given).get(field) if isinstance(given, Mapping) else given
+    return len({item.place for item in items}) < len(cast("Sequence[Any]", listed or ())) or not items
 
 
 def _item(place: int, id: str, says: Mapping[str, Any]) -> ImportedItem:
@@ -242,11 +209,57 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
     )
 
 
+def format_of(given: object) -> str:
+    """Return the format of a request, a reply or a list of messages; raise `Invalid` if its content does not decide it.
+
+    If it can be read in none of the formats that it may have, the error is that of the nearest.
+    """
+    candidates = formats_of(given)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise Invalid(
+            "this is no saved conversation; nothing was added.",
+            code="not_a_conversation",
+            advice="Give a request, a reply or a list of messages of an API.",
+        )
+    given = as_json(given)
+    readable: list[str] = []
+    has_messages = False
+    refused: Invalid | None = None
+    for api in candidates:
+        try:
+            context, _ = read(given, api)
+        except Invalid as error:
+            refused = refused or error
+        else:
+            readable.append(api)
+            has_messages |= bool(_system(context) or context.messages)
+    if refused is not None and not readable:
+        raise refused
+    if not has_messages:
+        raise _nothing_to_add()
+    if len(readable) == 1:
+        return readable[0]
+    raise Invalid(
+        "the format of the conversation was not named, and its content does not decide it; nothing was added.",
+        code="format_missing",
+        advice=f"Name it with `api`: {', '.join(readable)}.",
+        candidates=readable,
+    )
+
+
+def _nothing_to_add() -> Invalid:
+    return Invalid(
+        "there is nothing to add: no message was found; nothing was written.", code="nothing_to_import"
+    )
+
+
 def add(
     env: RunEnvironment,
     given: object,
     *,
-    api: str,
+    api: str | None = None,
     op_id: str | None = None,
     provider: str | None = None,
     model: str | None = None,
@@ -255,16 +268,20 @@ def add(
 ) -> Added:
     """Add the messages of `given` to the timeline; raise `Invalid`, having written nothing, if it cannot be read.
 
+    `given` may hold objects of vendors' SDKs.  `api` is its format; None: the one that its content decides.
     Messages whose ids were added to the timeline before are left out.  `provider` and `model` wrote the
     assistant's messages.  With `whole`, `given` begins with the whole transcript of the timeline, and only the
-    rest is added; raises `Conflict` if it does not.  With `once`, what was added before is left out; raises
-    `Conflict` if the timeline went on with other messages since.
+    rest is added; raises `Conflict` if it does not.  With `once`, what the timeline has is left out; raises
+    `Conflict` if the two have messages in common and part.
     """
     for what, label in (("provider", provider), ("model", model)):
         if label is not None:
             names.check_label(what, label)
     names.check_flag("whole", whole)
     names.check_flag("once", once)
+    if api is None:
+        api = format_of(given)
+    given = as_json(given)
     context, unread = read(given, api)
     said = [*_system(context), *context.messages]
     intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
@@ -320,15 +337,12 @@ class _Adding:
         else:
             left = left_of(space, head, items)
             messages = self._without(given, left) if left.known else list(said)
-            if is_compared and messages and not left.known:
-                messages = self._new(messages, head)
+            if is_compared and messages and _has_unnamed(given, _field(self._api), items):
+                messages = self._new(said, head)
         if not messages:
             if left.known or whole or (is_compared and said):
                 return Added(head=head, messages=0, calls=0, losses=left.losses)
-            raise Invalid(
-                "there is nothing to add: no message was found; nothing was written.",
-                code="nothing_to_import",
-            )
+            raise _nothing_to_add()
         if self._model is not None:  # its signatures and sealed reasoning are that model's
             model = self._model
             messages = [made_by(each, model) if each.role == "assistant" else each for each in messages]
@@ -354,36 +368,40 @@ class _Adding:
         return list(context.messages)
 
     def _new(self, said: Sequence[Message], head: Head) -> list[Message]:
-        """Return the messages that no earlier import has added; raise `Conflict` if that cannot be told.
-
-        Imports that follow each other are one conversation: a file that grew was added in several parts.
-        """
+        """Return the messages that the timeline does not have; raise `Conflict` if that cannot be told."""
         entries = reader.transcript(self._env.space, head.commit)
         here, spelled = self._comparable(said)
-        for at, entry in enumerate(entries):
-            if not _is_imported(entry) or (at and import_of(entries[at - 1].run) == import_of(entry.run)):
-                continue  # not the first message of an import
-            block = [each.message for each in takewhile(_is_imported, entries[at:])]
-            if matched(here, block, spelled) is not None:
-                return []
-            since = [each.message for each in entries[at:]]  # with what was said here after the import
-            if matched(here, since, spelled) is not None:
-                return []
-            count = matched(since, here, spelled)
-            if count is not None:
-                return list(said[count:])
-            own = import_of(entry.run)
-            first = [each.message for each in entries[at : at + len(block)] if import_of(each.run) == own]
-            if matched(first, here, spelled) is not None:
-                raise Conflict(
-                    f"'{self._env.timeline}' has the first {len(first)} of these messages already, and other ones "
-                    "than these since; nothing was added.",
-                    code="import_overlaps",
-                    advice="Add it to another thread, or to a fork of the moment after the first import.",
-                    timeline=self._env.timeline,
-                    messages=len(first),
-                )
-        return list(said)
+        starts = [at for at in range(len(entries)) if at == 0 or _begins_import(entries[at - 1], entries[at])]
+        found = compared([entry.words for entry in entries], here, spelled, starts=starts if entries else ())
+        if found.rest is None:
+            after = _last_whole(entries, found.after)
+            forked = f"Add it to a fork of '{after}', " if after else "Add it "
+            raise Conflict(
+                f"'{self._env.timeline}' has {found.alike} of these {len(said)} messages already; the first that "
+                f"differs is number {found.differs + 1}, of the {said[found.differs].role}; nothing was added.",
+                code="import_overlaps" if after else "import_overlaps_from_start",
+                advice=f"{forked}to another thread, or without `once`, which adds all of it once more.",
+                after=after,
+                **self._facts(found, said),
+            )
+        return list(said[found.rest :])
+
+    def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
+        """Return the messages after the transcript; raise `Conflict` if `said` does not begin with it."""
+        entries = reader.transcript(self._env.space, head.commit)
+        here, spelled = self._comparable(said)
+        found = continued([entry.words for entry in entries], here, spelled)
+        if found.rest is None:
+            parts = f"what was given differs from them in number {found.differs + 1}, of the {said[found.differs].role}"
+            ends = f"what was given ends after {len(said)} of them"
+            raise Conflict(
+                f"'{self._env.timeline}' has {len(entries)} messages, and "
+                f"{ends if found.alike == len(said) else parts}; nothing was added.",
+                code="import_not_a_continuation",
+                advice="Give the whole conversation, or add it without comparing it.",
+                **self._facts(found, said),
+            )
+        return list(said[found.rest :])
 
     def _comparable(self, said: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
         """Return messages as they would be stored, and the agent's names of tools by the vendor's."""
@@ -391,21 +409,15 @@ class _Adding:
         here = [brought_in(self._env.space, message)[0] for message in said]
         return here, {name: tool.name for name, tool in called.items()}
 
-    def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
-        """Return the messages after the transcript; raise `Conflict` if `said` does not begin with it."""
-        there = [entry.message for entry in reader.transcript(self._env.space, head.commit)]
-        here, spelled = self._comparable(said)
-        count = matched(there, here, spelled)
-        if count is None:
-            raise Conflict(
-                f"what was given does not begin with the {len(there)} messages of '{self._env.timeline}'; "
-                "nothing was added.",
-                code="import_not_a_continuation",
-                advice="Give the whole conversation, or add it without comparing it.",
-                timeline=self._env.timeline,
-                messages=len(there),
-            )
-        return list(said[count:])
+    def _facts(self, found: Overlap, said: Sequence[Message]) -> dict[str, object]:
+        """Return where a list parts from the transcript; messages are counted from 1, those of the system too."""
+        return {
+            "timeline": self._env.timeline,
+            "messages": len(said),
+            "alike": found.alike,
+            "differs": found.differs + 1,
+            "role": said[found.differs].role,
+        }
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
@@ -419,9 +431,18 @@ def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
     return [tuple(each) for each in found]
 
 
-def _is_imported(entry: TranscriptEntry) -> bool:
-    """True if a message came from elsewhere, and can still be read."""
-    return entry.run is not None and entry.run.startswith(import_commit.LABEL) and entry.words is not None
+def _last_whole(entries: Sequence[TranscriptEntry], last: int | None) -> str | None:
+    """Return the last message up to `last` with which a commit ends; None if there is none."""
+    for at in range(-1 if last is None else last, -1, -1):
+        if at + 1 == len(entries) or entries[at + 1].commit != entries[at].commit:
+            return entries[at].id
+    return None
+
+
+def _begins_import(before: TranscriptEntry, entry: TranscriptEntry) -> bool:
+    """True if the message is the first one of an import."""
+    is_imported = entry.run is not None and entry.run.startswith(import_commit.LABEL)
+    return is_imported and import_of(before.run) != import_of(entry.run)
 
 
 def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tuple[Loss, ...]]:

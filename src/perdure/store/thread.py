@@ -389,7 +389,7 @@ class Thread(Switching):
         self,
         messages: object,
         *,
-        api: str,
+        api: str | None = None,
         provider: str | None = None,
         model: str | None = None,
         whole: bool = False,
@@ -398,13 +398,15 @@ class Thread(Switching):
     ) -> tuple[Loss, ...]:
         """Add a conversation in a vendor's format: a request, a reply or a list of messages; return what was lost.
 
-        Each turn is a commit, in one write; a list whose messages have ids is one commit.
-        `api` is the wire format, such as "openai-chat"; `provider` and `model` name the assistant.  The calls enter
+        Each turn is a commit, in one write; a list whose messages have ids is one commit.  Objects of the vendors' SDKs
+        are taken as their JSON.
+        `api` is the wire format, such as "openai-chat"; None: the one that the content decides.  `provider` and `model` name the assistant.  The calls enter
         the ledger as made elsewhere; a result is matched with its call also if that was added before.  A message whose
         id is already on this timeline is not added again.  With `whole` the messages must begin with the whole
-        transcript, and only the rest is added.  With `once` a conversation that was added before adds nothing, and one
-        that has grown since adds the rest.  Raises `Invalid`, having written nothing, if the messages cannot be read,
-        and `Conflict` if with `whole` they begin otherwise, or if with `once` the timeline went on in another way.
+        transcript, and only the rest is added.  With `once` what the timeline has is not added again: nothing of a
+        copy, the rest of a list that has grown and of a window on its end.  Raises `Invalid`, having written nothing,
+        if the messages cannot be read, and `Conflict`, which names the first message that differs, if with `whole`
+        they begin otherwise, or if with `once` the two have messages in common and part.
         """
         env, named = self._env(), given(op_id)
 

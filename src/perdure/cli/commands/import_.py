@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, cast
 
 import msgspec
 from cyclopts import Parameter
@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from perdure.cli.errors import CODES
 from perdure.cli.hints import explain
 from perdure.cli.input.json_input import read_json
-from perdure.cli.input.wire_formats import formats_of
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -28,7 +27,8 @@ from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.model.names import did_you_mean, shown_address
-from perdure.runtime.import_messages import read
+from perdure.providers.wire_formats import formats_of
+from perdure.runtime.import_messages import format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
@@ -257,7 +257,7 @@ def import_(
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
     says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
-    made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest.
+    made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
     """
     if thread is not None and file is not None:
         advice = "Leave one of them out."
@@ -419,11 +419,14 @@ def _import_messages(
 
 def _found_format(file: str, given: object, thread: str, *, needs_agent: bool) -> str:
     """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
-    candidates = formats_of(given)
-    if len(candidates) == 1:
-        return candidates[0]
-    if not candidates:
-        raise _not_a_conversation(file, "no")
+    try:
+        return format_of(given)
+    except Invalid as error:
+        if error.code == "not_a_conversation":
+            raise _not_a_conversation(file, "no") from error
+        if error.code != "format_missing":
+            raise
+        candidates = cast("list[str]", error.facts["candidates"])
     why = "the format of the conversation was not named, and its content does not decide it"
     advice = f"Give it with --format: {', '.join(candidates)}."
     if needs_agent:

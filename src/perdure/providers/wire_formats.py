@@ -1,18 +1,34 @@
-"""Finds the wire format of a saved conversation by its content.
+"""Reads what a program has of a conversation: objects of vendors' SDKs as JSON, and the wire format that it is in.
 
-Each sign is a field that one format alone has.  A conversation of plain words has none: it is the same in several
+An object is known by what it can do, `model_dump`, so no SDK is imported; its package names the format.  In JSON each sign is a field that one format alone has.  A conversation of plain words has none: it is the same in several
 formats, and a person has to name the one that is meant.  A call with its arguments as text is taken for
 `openai-chat`, whose dialects write it in the same way.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
 from typing import Any, cast
 
 from perdure.providers import registry
 
-__all__ = ["formats_of"]
+__all__ = ["as_json", "formats_of"]
+
+_DEPTH_MAX = 200  # below it nothing is an object of an SDK
+_PACKAGES = {  # of the classes of SDKs
+    "openai.types.chat": "openai-chat",
+    "openai.types.responses": "openai-responses",
+    "anthropic": "anthropic-messages",
+    "google.genai": "gemini-generate",
+    "mistralai": "mistral-chat",
+    "ollama": "ollama-chat",
+}
+_OF_A_HELPER = frozenset(
+    {"parsed", "parsed_arguments"}
+)  # what an SDK made of an answer; no API takes it back
 
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
 _BODIES = {
@@ -41,11 +57,65 @@ _BLOCKS = {
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
 
 
+def as_json(given: object, depth: int = 0) -> object:
+    """Return `given` with each object of an SDK as the JSON that its API has; what is none stays as it is.
+
+    Fields without a value are left out, as the SDKs do.
+    """
+    if depth > _DEPTH_MAX or isinstance(given, str):
+        return given
+    if isinstance(given, Mapping):
+        fields = cast("Mapping[Any, object]", given)
+        return {name: as_json(held, depth + 1) for name, held in fields.items()}
+    if isinstance(given, list | tuple):
+        return [as_json(held, depth + 1) for held in cast("Sequence[object]", given)]
+    if isinstance(given, Enum):
+        return given.value
+    if isinstance(given, datetime):
+        return given.isoformat().replace("+00:00", "Z")
+    if isinstance(given, bytes | bytearray) and depth:
+        return b64encode(given).decode()
+    if not _is_of_an_sdk(given):
+        return given
+    # Bytes stay bytes, because pydantic writes them with the letters of URLs.
+    made = cast("Any", given).model_dump(mode="python", by_alias=True, exclude_none=True, warnings=False)
+    if type(given).__name__.startswith("Parsed") and isinstance(made, dict):
+        made = _without_helpers(cast("dict[str, Any]", made))
+    return as_json(made, depth + 1)
+
+
+def _is_of_an_sdk(value: object) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "model_dump", None))
+
+
+def _without_helpers(made: Any) -> Any:
+    if isinstance(made, dict):
+        fields = cast("dict[str, Any]", made)
+        return {name: _without_helpers(held) for name, held in fields.items() if name not in _OF_A_HELPER}
+    return [_without_helpers(each) for each in cast("list[Any]", made)] if isinstance(made, list) else made
+
+
+def _packages(given: object, depth: int = 0) -> Iterator[str]:
+    """Yield the formats of the SDKs whose objects are in `given`."""
+    if _is_of_an_sdk(given):
+        name = type(given).__module__
+        yield from (api for package, api in _PACKAGES.items() if f"{name}.".startswith(f"{package}."))
+    elif depth < _DEPTH_MAX and isinstance(given, Mapping):
+        for held in cast("Mapping[Any, object]", given).values():
+            yield from _packages(held, depth + 1)
+    elif depth < _DEPTH_MAX and isinstance(given, list | tuple):
+        for held in cast("Sequence[object]", given):
+            yield from _packages(held, depth + 1)
+
+
 def formats_of(given: object) -> tuple[str, ...]:
     """Return the formats that a request, a reply or a list of messages can have: one alone if its content decides.
 
     None at all: nothing in it looks like a message.
     """
+    known = dict.fromkeys(_packages(given))
+    if known:
+        return tuple(known)
     body = _mapping(given)
     signs = dict.fromkeys((*_signs_of_body(body), *_signs_of_messages(_messages(given))))
     if signs:
