@@ -80,7 +80,7 @@ def test_a_search_of_the_text_alone_finds_less(thread: Thread, monkeypatch: pyte
     """Control: with the text as the only place, the words of calls, results and reasoning are nowhere."""
     places = search._places_of
 
-    def text_alone(message: Message) -> Iterator[search._Place]:
+    def text_alone(message: Message) -> Iterator[search._SearchedText]:
         return (place for place in places(message) if place.kind == "text")
 
     monkeypatch.setattr(search, "_places_of", text_alone)

@@ -73,7 +73,7 @@ def found_in(thread: Thread, turns: list[Turn], words: list[str]) -> Iterator[Fo
                 )
 
 
-class _Place(NamedTuple):
+class _SearchedText(NamedTuple):
     """One place of a message where words can be."""
 
     kind: str
@@ -81,7 +81,7 @@ class _Place(NamedTuple):
     call: str | None = None
 
 
-def _place_with(message: Message, words: list[str]) -> _Place | None:
+def _place_with(message: Message, words: list[str]) -> _SearchedText | None:
     """Return the first place of a message that has all the words; None if none has."""
     for place in _places_of(message):
         text = place.text.casefold()
@@ -90,17 +90,17 @@ def _place_with(message: Message, words: list[str]) -> _Place | None:
     return None
 
 
-def _places_of(message: Message) -> Iterator[_Place]:
-    yield _Place("text", message.text)
+def _places_of(message: Message) -> Iterator[_SearchedText]:
+    yield _SearchedText("text", message.text)
     for block in message.content:
         if isinstance(block, ReasoningSummary):
-            yield _Place("reasoning", block.text)
+            yield _SearchedText("reasoning", block.text)
     for call in message.tool_calls:
         # A model may have written any letter as an escape.
         arguments = json.dumps(in_json(call.args), ensure_ascii=False) if "\\" in call.args else call.args
-        yield _Place("call", f"{call.name} {arguments}", call.id)
+        yield _SearchedText("call", f"{call.name} {arguments}", call.id)
     for result in message.tool_results:
-        yield _Place("result", _words_of(result.content), result.call_id)
+        yield _SearchedText("result", _words_of(result.content), result.call_id)
 
 
 def _words_of(content: tuple[Block, ...]) -> str:
