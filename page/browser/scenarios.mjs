@@ -975,6 +975,40 @@ export const scenarios = {
     }, { width: 1280, height: 760 });
   },
 
+  // Whatever a list has is reached, the calls of unknown outcome are first, and a sum is of everything.
+  async pages({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      const all = async (items, label) => {
+        await items.nth(49).waitFor(); // the first page; before that no button says whether there are more
+        for (const more = page.getByRole('button', { name: label, exact: true }); (await more.count()) > 0;) {
+          const before = await items.count();
+          await more.click();
+          for (let tries = 0; tries < 100 && (await items.count()) === before; tries++) await page.waitForTimeout(50);
+          assert.equal(await page.getByRole('alert').count(), 0, label);
+        }
+        return items.count();
+      };
+      await go('/threads/long/moves');
+      const moves = await page.evaluate(async () => (await (await fetch(`${window.root}v1/threads/long/moves?limit=1`)).json()).moves[0].version);
+      assert.ok(moves > 500, 'more moves than one answer may have');
+      assert.equal(await all(page.locator('tbody tr'), 'Older moves'), moves);
+      await go('/memory/ben');
+      assert.equal(await all(page.locator('article.card'), 'More'), 60);
+      await go('/threads/paying/calls');
+      await page.locator('article').first().getByText('unknown', { exact: true }).waitFor();
+      assert.equal(await all(page.locator('article'), 'More calls'), 61);
+      await go('/threads/paying/diff?a=main&b=aside');
+      await page.getByRole('region', { name: 'One side' }).getByText('$60.00').waitFor();
+      await go('/agents');
+      await page.getByRole('link', { name: 'payer', exact: true }).waitFor();
+      await page.getByRole('searchbox', { name: 'Search' }).fill('writ');
+      await page.getByRole('link', { name: 'payer', exact: true }).waitFor({ state: 'detached' });
+      await page.getByRole('link', { name: 'writer', exact: true }).waitFor();
+      await page.getByRole('searchbox', { name: 'Search' }).fill('nobody');
+      await page.getByText('No agent is named so').waitFor();
+    });
+  },
+
   // A long thread and a large store: how busy the browser is until it can be used, and how much was fetched.
   async large({ open, link }) {
     const measured = {};
@@ -1040,6 +1074,8 @@ export const spoilers = {
   switch: (context) => context.route(/\/undo/, (route) => route.fulfill({ json: {} })),
   drop: (context) => context.route(/\/drop\?/, (route) => route.fulfill({ json: {} })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
+  // The first page is all that the server gives.
+  pages: changed(/\/v1\/threads\/long\/moves\?/, (body) => JSON.stringify({ ...JSON.parse(body), next: undefined })),
   // A page that reads the whole history of a thread, and the whole list, before it shows anything, and again to scroll.
   large: (context) => context.addInitScript(() => {
     const whole = (path) => {

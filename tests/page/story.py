@@ -23,11 +23,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import perdure
-from perdure import Agent, Call, RetentionPolicy, Store, server
+from perdure import Agent, Call, RetentionPolicy, Stop, Store, server
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
 from perdure.providers.contract import Finished, ModelEvent, ReasoningChunk, TextChunk
+from perdure.testing import Script, say, use
 
 __all__ = ["HOSTILE"]
 
@@ -210,6 +211,25 @@ def _tell_long(store: Store, turns: int, threads: int) -> None:
             change.say("assistant", f"Noted line {number}.")
     for number in range(threads):
         store.thread(f"thread-{number:04}", agent="writer", owner="ann").put("/n.json", number)
+    _tell_many(store)
+
+
+def _tell_many(store: Store) -> None:
+    """Make more items than a page has: calls, the first of unknown outcome, and memories; a run costs a dollar."""
+    step = Usage(input_tokens=1, output_tokens=1)
+    answers = [
+        answer
+        for number in range(61)
+        for answer in (use("pay", to="ben", amount=number, usage=step), say("Paid.", usage=step))
+    ]
+    payer = Agent("payer", backend=Script(*answers), tools=[pay], stop=Stop(price=lambda _: 0.5))
+    paying = store.thread("paying", agent=payer, owner="ben")
+    paying.run("Pay Ben")
+    paying.fork("aside")
+    for _ in range(60):
+        paying.run("Pay Ben")
+    for number in range(60):
+        store.memory("ben").add(f"Ben was paid {number} times.")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure import errors, server
+from perdure.server.problems import FOR_HTTP
 from tests.page import browser
 
 _BUILT = Path(server.__file__).with_name("page")
@@ -84,6 +85,9 @@ def test_the_page_has_advice_only_for_errors_that_exist() -> None:
     assert len(advice) > 20
     assert set(advice) - known == set()
     assert [text for text in advice.values() if "(" in text] == []
+    # What the server advises programs that speak HTTP is nothing for a person; the page has no such request of its own.
+    unseen = {"memory_item_not_found", "memory_missing"}
+    assert {code for code, text in FOR_HTTP.items() if "/v1/" in text} - unseen - set(advice) == set()
 
 
 def test_the_page_names_no_other_address() -> None:

@@ -142,6 +142,15 @@ def test_a_large_store_is_fetched_in_windows(chromium: Browser, tmp_path: Path) 
     print(found)
 
 
+def test_the_page_reaches_all_that_a_list_has(chromium: Browser, tmp_path: Path) -> None:
+    """Moves, memories and calls beyond one page; the control, a server that gives one page, is found."""
+    with serving(str(tmp_path / "agents.db"), tmp_path, 500, 1) as link:
+        chromium.play(link, tmp_path, ("pages",))
+        failed = chromium.play_spoiled(link, tmp_path, ("pages",))["pages"]
+
+    assert "100 !==" in failed, failed
+
+
 def test_a_page_that_fetches_a_whole_history_is_found_by_the_same_measure(
     chromium: Browser, tmp_path: Path
 ) -> None:

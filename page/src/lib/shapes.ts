@@ -73,7 +73,7 @@ export interface RunDetail {
 
 export interface Value { form: string; media_type: string; size: number; digest: string; value?: Json; base64?: string }
 export interface StateChange { path: string; what: string; before: Value | null; after: Value | null }
-export interface Side { name: string; commit: string | null; messages: Message[]; calls: { commit: string; call: string; tool: string }[] }
+export interface Side { name: string; commit: string | null; messages: Message[]; calls: { commit: string; call: string; tool: string }[]; cost: Cost }
 export interface Comparison { thread: string; same: boolean; base: string | null; a: Side; b: Side; state: StateChange[] }
 export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string }[] }
 export interface Entry { path: string; form: string; media_type: string; size: number; digest: string; preview: string }

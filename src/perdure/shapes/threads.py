@@ -15,6 +15,7 @@ from perdure.model import message as messages
 from perdure.model.call import UNCLEAR
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
+from perdure.model.run import Cost
 from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # a list of threads does not load what compares, merges, swit
     from perdure.model.context import Context
     from perdure.model.digest import Digest
     from perdure.model.head import Head
+    from perdure.projections.transcript import TranscriptEntry
     from perdure.runtime.inference.preview import Shown
     from perdure.store.thread import Thread
     from perdure.store.view import View
@@ -470,6 +472,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     messages: list[MessageShape]
     calls: list[ComparedCall]
+    cost: CostShape  # of the steps of runs whose messages these are
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -521,13 +524,22 @@ def _side(
     thread: Thread, name: str, commit: Digest | None, said: Sequence[Said], called: Sequence[Called]
 ) -> Side:
     calls = [ComparedCall(commit=each.commit, call=each.event.call, tool=each.event.tool) for each in called]
-    return Side(name=name, commit=commit, messages=list(_messages(thread, said)), calls=calls)
+    entries = list(_entries(thread, said))
+    steps = (each for each in entries if each.role == "assistant" and each.run is not None)
+    spent = sum((Cost.of(each.cost) for each in steps), Cost())
+    return Side(
+        name=name,
+        commit=commit,
+        messages=[MessageShape.of(each) for each in entries],
+        calls=calls,
+        cost=CostShape.of(spent),
+    )
 
 
-def _messages(thread: Thread, said: Sequence[Said]) -> Iterator[MessageShape]:
+def _entries(thread: Thread, said: Sequence[Said]) -> Iterator[TranscriptEntry]:
     """Return the messages in order: those of one commit are the last of its transcript."""
     for commit, number in Counter(each.commit for each in said).items():
-        yield from map(MessageShape.of, transcript_of(thread.at(commit), limit=number))
+        yield from transcript_of(thread.at(commit), limit=number)
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from perdure.errors import RunFailed
 from perdure.history.retention import RetentionPolicy
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
+from perdure.shapes.threads import Comparison
 from perdure.testing import Script, fail, say, step, use
 from tests.store.engine_calls import opened
 
@@ -124,6 +125,21 @@ def test_what_an_ended_run_cost_is_read_once(tmp_path: Path, monkeypatch: pytest
     assert first == again
     assert (first.steps, both.steps) == (1, 2)
     assert ("steps" in repeated, "steps" in further) == (False, True), (repeated, further)
+
+
+def test_a_side_of_a_comparison_has_the_cost_of_its_own_steps(tmp_path: Path) -> None:
+    """A run that the two parted in is counted from there on; the control is the whole run."""
+    script = Script(use("look", usage=USED), say("Seen.", usage=USED))
+    looking = Agent("a", backend=script, tools=[look], stop=Stop(price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=looking)
+        whole = thread.run("a").cost
+        first = next(entry.commit for entry in thread.transcript() if entry.role == "assistant")
+        thread.fork("other", at=first)
+        compared = Comparison.of(thread, "main", "other", thread.diff("main", "other"))
+
+    assert (compared.a.cost.usd, compared.b.cost.usd) == (pytest.approx(whole.usd / 2), 0)
+    assert (compared.a.cost.steps, whole.steps) == (1, 2)
 
 
 def test_an_unknown_price_is_said_and_not_counted_as_nothing(tmp_path: Path) -> None:
