@@ -293,3 +293,15 @@ def test_a_run_goes_on_and_is_followed(keeps_sessions: bool, pair: Pair) -> None
         assert shown == ["user", "assistant", "tool", "assistant"]
         assert len(other.memory("ann").search("likes")) == 2
         assert other.verify().ok
+
+
+def test_a_reader_may_spread_its_sessions_over_all_servers(pair: Pair) -> None:
+    """None of them has taken over from another, so no session is given up for the next one."""
+    perdure.open(pair.url).close()
+    pair.catch_up()
+    reading = parse_address(f"{pair.url}&load_balance_hosts=random", read_only=True)
+    with closing(PostgresEngine(reading, read_only=True)) as engine:
+        servers = [on_every_session(engine, "SELECT current_setting('data_directory')") for _ in range(9)]
+
+        assert engine.counters()["connections"] <= SESSIONS
+        assert {each for asked in servers for each in asked} <= {str(pair.old.data), str(pair.new.data)}

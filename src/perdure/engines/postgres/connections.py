@@ -73,8 +73,7 @@ _SETTINGS = (
     "SET standard_conforming_strings=on;"
 )
 _TIMELINE = (
-    "SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::text FROM pg_control_checkpoint()) "
-    "ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END"
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END"
 )
 _BYTEA, _INT8, _TEXT, _BOOL = 17, 20, 25, 16
 _BYTEA_ARRAY, _INT8_ARRAY, _INT4_ARRAY, _TEXT_ARRAY = 1001, 1016, 1007, 1009
@@ -229,7 +228,9 @@ class Connection:
         self._poll.register(self._pg.socket, select.POLLIN)
         self.is_own = False  # whether no other client uses the session: then statements are prepared
         self.is_used = False  # whether it was given back to the pool once
-        self.timeline = b""  # of the server, when the session began; empty: not known
+        self.timeline = (
+            b""  # of the server, when the session began; empty: it follows another, or is not known
+        )
         self._tenant: str | None = None  # what each transaction names; None: nothing
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}
@@ -486,7 +487,7 @@ class Pool:
     def __init__(self, parameters: Mapping[str, str], *, size_max: int, wait_seconds: float) -> None:
         self._parameters = dict(parameters)
         self._has_choice = "," in parameters.get("host", "") and _READ_WRITE.items() <= parameters.items()
-        self._timeline = b""  # of the server of the newest session
+        self._timeline = b""  # of the server of the newest session that may write
         self.prepares = False  # whether each new session is its client's own, so that statements are prepared
         self.tenant: str | None = None  # what sessions name; None: row security does not apply to the role
         self._size_max, self._wait_seconds = size_max, wait_seconds
@@ -557,7 +558,7 @@ class Pool:
 
     def has_left(self, connection: Connection) -> bool:
         """True if another server has taken over from the server of this connection."""
-        return connection.timeline != self._timeline
+        return connection.timeline not in (b"", self._timeline)
 
     def discard_idle(self) -> None:
         """Close the idle connections: when one is lost, the others mostly are too."""
@@ -596,7 +597,7 @@ class Pool:
     def own(self, connection: Connection) -> None:
         """Take a session over that no other client uses, and with it every session of another server for one that is left."""
         connection.take_over()
-        self._timeline = connection.timeline
+        self._timeline = connection.timeline or self._timeline
 
     def _discard(self, connection: Connection) -> None:
         self._open.discard(connection)
