@@ -402,6 +402,11 @@ def lists_moves_oldest_first(
         return sorted(found.records.values(), key=lambda record: record.version)[:limit]
 
 
+def records_no_author(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, MoveRecord]:
+    """Record a move as before moves had an author."""
+    return record_of(msgspec.structs.replace(move, author=None), hold, op_id)
+
+
 def has_a_new_name_each_time(self: MemoryEngine) -> str:
     """Count every asking as an opening."""
     return self._store.openings.enter()
@@ -538,6 +543,12 @@ RULES: list[tuple[object, str, Callable[..., object], str]] = [
     (MemoryEngine, "objects", reads_in_its_own_order, "test_a_batch_is_read_in_the_order_asked"),
     (MemoryEngine, "drop", drops_op_ids_too, "test_a_write_of_a_dropped_space_is_never_made_again"),
     (MemoryEngine, "moves", lists_moves_oldest_first, "test_moves_are_recorded_newest_first"),
+    (
+        shared_rules,
+        "record_of",
+        records_no_author,
+        "test_a_move_has_the_time_and_the_author_that_it_was_asked_with",
+    ),
     (
         shared_rules,
         "check_standing",

@@ -315,3 +315,31 @@ def test_what_cannot_be_dropped_is_left_as_it_is(
 
     assert (refused.status, refused.json["code"]) == (status, code)
     assert store.thread("chat").timelines() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "line"),
+    [
+        ("/undo", {}, "main"),
+        ("/fork", {"name": "new"}, "new"),
+        ("/promote", {"name": "other"}, "main"),
+        ("/seal", {}, "main"),
+        ("/drop?timeline=new", {}, "new"),
+    ],
+)
+def test_a_move_is_recorded_under_the_name_of_the_key(
+    client: Client, store: Store, path: str, body: dict[str, Any], line: str
+) -> None:
+    """With the time of the request; the fork by a program before, the control, has a time alone."""
+    store.thread("chat").fork("other")
+    if "drop" in path:
+        store.thread("chat").fork("new")
+    client.post(THREAD + path, body)
+
+    (made,) = client.get(f"{THREAD}/moves?timeline={line}&limit=1").json["moves"]
+    (before,) = client.get(f"{THREAD}/moves?timeline=other&limit=1").json["moves"]
+
+    act = "seal" if "drop" in path else path[1:]
+    name = "local"  # of the token of the start link
+    assert (made["act"], made["author"], before["author"]) == (act, name, None)
+    assert made["at"] > before["at"]

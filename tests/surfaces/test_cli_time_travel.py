@@ -13,6 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent
+from perdure.cli.input.users import os_user
 from perdure.errors import NotDone, RunFailed
 from perdure.shapes.threads import ComparedValue, ConflictShape
 from perdure.testing import Script, fail, say, step, use
@@ -815,8 +816,32 @@ def test_the_commits_of_a_turn_are_one_row_of_the_moves(empty: Shell) -> None:
 
     rows = [line.split() for line in session.shown.splitlines() if re.match(r" +[0-9]+  ", line)]
     assert [row[1] for row in rows] == ["commit", "commits", "commits", "commits"]
-    assert [" ".join(row[3:-1]) for row in rows[1:]] == ["Good bye.", "Pay ann.", "Remember me."]
+    assert [" ".join(row[5:-1]) for row in rows[1:]] == ["Good bye.", "Pay ann.", "Remember me."]
     assert max(map(len, session.shown.splitlines())) <= 80
+
+
+def test_a_move_is_listed_with_its_own_time_and_who_made_it(empty: Shell) -> None:
+    """The user of the system, as approvals have it; a commit, the control, has its own time and no name."""
+    talk(empty.store)
+    empty.ok("threads", "undo", "books")
+
+    undo, commit = empty.ok("threads", "moves", "books", "--limit", "2", "--json").json["moves"]
+    shown = empty.ok("threads", "moves", "books", "--limit", "2").out
+
+    assert (undo["act"], undo["author"], commit["author"]) == ("undo", os_user(), None)
+    assert undo["at"] > commit["at"]
+    assert f"{undo['at'][:16].replace('T', ' ')}  {os_user()}" in shown
+
+
+def test_the_moves_that_are_counted_are_explained(empty: Shell) -> None:
+    """Where commits of a turn share a row, the sentence below says so; control: with a row for each it does not."""
+    talk(empty.store)
+
+    together = empty.ok("threads", "moves", "books", "--limit", "2").out
+    alone = empty.ok("threads", "moves", "books", "--limit", "1").out
+
+    assert "The last 2 moves, the commits of a turn in one row; --limit 0 lists all." in together
+    assert "The last move; --limit 0 lists all." in alone
 
 
 def test_the_headings_of_a_log_keep_digests_whole(shell: Shell) -> None:

@@ -39,7 +39,7 @@ export interface Commit {
   run: string | null; author: string | null; events: Json[]; ops: Json[];
 }
 export interface CommitLog { commits: Commit[]; more: boolean }
-export interface Move { reason: string | null; version: number; act: string; from: string | null; to: string | null; at: string; turn: number }
+export interface Move { reason: string | null; version: number; act: string; from: string | null; to: string | null; at: string | null; author: string | null; turn: number }
 export interface MovePage { thread: string; timeline: string; moves: Move[]; more: boolean; next?: string }
 
 export interface Call {

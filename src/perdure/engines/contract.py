@@ -73,6 +73,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     to: Digest | None
     seal: bool = False  # from this move on the timeline takes no more moves
     previous: Digest | None = None  # of the timeline's last move; None: the writer does not say
+    at: int | None = (
+        None  # when it was asked for, µs since 1970, UTC; None: the commit that it leads to says it
+    )
+    author: str | None = None  # who asked for it, where that was said
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -305,7 +309,7 @@ class Engine(Protocol):
         move goes to a commit that this space does not have (fact `commit`), or a commit names a parent
         that it does not have or comes without its changeset (`verify` checks roots, `apply` does not).
         The engine looks at fences, cells and moves in the order given.
-        The version rises by one whichever way the head moves; a move records its act, op_id
+        The version rises by one whichever way the head moves; a move records its act, op_id, time, author
         and the move before it.  A forgotten object that is written again is there again.
         A `Replay` leaves the same objects, moves and entries as the write that it repeats, and the same receipt, if
         every write before it was replayed; an object that is `Buried` is forgotten, unless the space has it.

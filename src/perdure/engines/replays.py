@@ -228,7 +228,15 @@ def _parts(source: Engine, space: str, facts: Sequence[Fact]) -> tuple[tuple[Obj
 def _move(found: Object) -> Move:
     record = decode_move(found.body)
     expected = None if record.version == 0 else Head(record.timeline, record.version - 1, record.from_)
-    return Move(act=record.act, timeline=record.timeline, expected=expected, to=record.to, seal=record.sealed)
+    return Move(
+        act=record.act,
+        timeline=record.timeline,
+        expected=expected,
+        to=record.to,
+        seal=record.sealed,
+        at=record.at,
+        author=record.author,
+    )
 
 
 def _bury(target: Engine, space: str, written: Written) -> None:

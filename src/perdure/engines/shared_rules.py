@@ -152,6 +152,8 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, 
         to=move.to,
         previous=before.move,
         sealed=move.seal,
+        at=move.at,
+        author=move.author,
     )
     stored = Object.of(Kind.MOVE, encode_move(record))
     return Hold(Head(move.timeline, record.version, move.to), move.seal, stored.digest), stored, record

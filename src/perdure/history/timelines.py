@@ -2,7 +2,7 @@
 
 A move copies nothing and removes nothing: a commit that a head has left can be read, forked
 and returned to.  Every move raises the version, so a head read before it is stale after it.
-The write expects the whole head that was read.  With the same op_id a move happens once; without
+The write expects the whole head that was read.  The move has its own time and, where it was said, its author.  With the same op_id a move happens once; without
 one (None) it is never repeated.  A move names a commit without supplying its objects, so a move
 to a commit whose state was forgotten is refused, and so is one to a line with messages that were
 forgotten, as far as the line that is left does not have them.
@@ -56,6 +56,7 @@ def fork(
     op_id: str | None,
     cells: tuple[CellWrite, ...] = (),
     meant: tuple[str, ...] = (),
+    author: str | None = None,
 ) -> Head:
     """Begin the timeline `name` at a moment of `timeline`: by any name, None before the first commit, unset now.
 
@@ -77,10 +78,12 @@ def fork(
         to = head.commit if at is UNSET else None if at is None else revisions.resolve(space, head, at)
         return head, Move(act=Act.FORK, timeline=name, expected=None, to=to)
 
-    return _once(space, next_move, op_id=op_id, intent=intent, cells=cells)
+    return _once(space, next_move, op_id=op_id, intent=intent, cells=cells, author=author)
 
 
-def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> Head:
+def undo(
+    space: Space, timeline: str, *, turns: int = 1, op_id: str | None, author: str | None = None
+) -> Head:
     """Move the head back to before the last turns, to commit None before the first one.
 
     Raises `NotFound`, having moved nothing, if the line has fewer turns.
@@ -97,10 +100,12 @@ def undo(space: Space, timeline: str, *, turns: int = 1, op_id: str | None) -> H
         head = reader.head_to_move(space, timeline)
         return head, _from(head, Act.UNDO, commit_before_turns(space, head, turns))
 
-    return _once(space, next_move, op_id=op_id, intent=intent)
+    return _once(space, next_move, op_id=op_id, intent=intent, author=author)
 
 
-def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str | None) -> Head:
+def undo_to(
+    space: Space, timeline: str, to: Name | None, *, op_id: str | None, author: str | None = None
+) -> Head:
     """Move the head to any commit of the space, by any of its names; None is before the first.
 
     Raises `Forgotten`, having moved nothing, if the state at that commit was forgotten.
@@ -111,10 +116,10 @@ def undo_to(space: Space, timeline: str, to: Name | None, *, op_id: str | None) 
         head = reader.head_to_move(space, timeline)
         return head, _from(head, Act.UNDO, None if to is None else revisions.resolve(space, head, to))
 
-    return _once(space, next_move, op_id=op_id, intent=intent)
+    return _once(space, next_move, op_id=op_id, intent=intent, author=author)
 
 
-def redo(space: Space, timeline: str, *, op_id: str | None) -> Head:
+def redo(space: Space, timeline: str, *, op_id: str | None, author: str | None = None) -> Head:
     """Move the head back to the commit that the last undo, not yet redone, moved it from.
 
     Raises `NotFound`, having moved nothing, if there is none, or something was committed since.
@@ -125,7 +130,7 @@ def redo(space: Space, timeline: str, *, op_id: str | None) -> Head:
         head = reader.head_to_move(space, timeline)
         return head, _from(head, Act.REDO, commit_to_redo(space, head))
 
-    return _once(space, next_move, op_id=op_id, intent=intent)
+    return _once(space, next_move, op_id=op_id, intent=intent, author=author)
 
 
 def promote(
@@ -135,6 +140,7 @@ def promote(
     op_id: str | None,
     onto: Head | None = None,
     cells: tuple[CellWrite, ...] = (),
+    author: str | None = None,
 ) -> Head:
     """Make the other line's commit the one of `main`, in one write; the old main is kept as `main.v<n>`, sealed.
 
@@ -158,7 +164,9 @@ def promote(
         )
         moves = (old_main, _from(main, Act.PROMOTE, other.commit))
         try:
-            return writer.submit(space, _write(space, moves, name, intent, cells), main).heads[1]
+            return writer.submit(space, _write(space, moves, name, intent, cells, author=author), main).heads[
+                1
+            ]
         except Conflict as conflict:
             # A writer that was first has also taken the name of the old main, or written the cells: the cause is the
             # moved head, so report that.
@@ -171,7 +179,7 @@ def promote(
     return earlier.heads[1] if earlier else gc_generation.fenced(space, promoted)
 
 
-def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
+def seal(space: Space, timeline: str, *, op_id: str | None, author: str | None = None) -> Head:
     """End writing on the timeline for ever.  It can still be read, forked and promoted."""
     intent = _intent("seal", timeline)
 
@@ -179,10 +187,10 @@ def seal(space: Space, timeline: str, *, op_id: str | None) -> Head:
         head = reader.head_to_move(space, timeline)
         return head, Move(act=Act.SEAL, timeline=timeline, expected=head, to=head.commit, seal=True)
 
-    return _once(space, next_move, op_id=op_id, intent=intent)
+    return _once(space, next_move, op_id=op_id, intent=intent, author=author)
 
 
-def drop(space: Space, timeline: str, *, op_id: str | None) -> Head:
+def drop(space: Space, timeline: str, *, op_id: str | None, author: str | None = None) -> Head:
     """Seal the timeline, if it is not, and mark it, so that retention may take what no other timeline needs.
 
     The mark is a cell of the space.  Raises `Invalid` for `main`.
@@ -208,7 +216,9 @@ def drop(space: Space, timeline: str, *, op_id: str | None) -> Head:
             space.engine.apply(_write(space, (), name, intent, (mark,)))
             return hold.head
         move = Move(act=Act.SEAL, timeline=timeline, expected=hold.head, to=hold.head.commit, seal=True)
-        return writer.submit(space, _write(space, (move,), name, intent, (mark,)), hold.head).heads[0]
+        return writer.submit(
+            space, _write(space, (move,), name, intent, (mark,), author=author), hold.head
+        ).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
     return reader.hold_of(space, timeline).head if earlier else gc_generation.fenced(space, dropped)
@@ -258,6 +268,7 @@ def _once(
     op_id: str | None,
     intent: Digest,
     cells: tuple[CellWrite, ...] = (),
+    author: str | None,
 ) -> Head:
     """Apply the move that `next_move` returns with the head that it begins from, unless it was applied before.
 
@@ -270,7 +281,7 @@ def _once(
         if move.expected is None or move.to != head.commit:
             _check_kept(space, move.to, head.commit)
         onto = move.expected or Head(move.timeline, 0, move.to)
-        write = _write(space, (move,), name, intent, cells, is_new=op_id is None)
+        write = _write(space, (move,), name, intent, cells, is_new=op_id is None, author=author)
         return writer.submit(space, write, onto).heads[0]
 
     earlier = None if op_id is None else writer.once(space, op_id, intent)
@@ -304,13 +315,17 @@ def _write(
     cells: tuple[CellWrite, ...] = (),
     *,
     is_new: bool = False,
+    author: str | None = None,
 ) -> Write:
+    if author is not None:
+        names.check_label("author", author)
+    at = space.clock()
     return Write(
         space=space.name,
         op_id=names.check_id("op_id", op_id),
         intent=intent,
         fences=space.fences,
-        moves=moves,
+        moves=tuple(msgspec.structs.replace(move, at=at, author=author) for move in moves),
         cells=cells,
         is_new=is_new,
     )

@@ -52,6 +52,7 @@ def fork(
     *,
     effect_max: Effect | None,
     op_id: str | None,
+    author: str | None = None,
 ) -> Space:
     """Begin a timeline at a moment of `source`, with its limit, in one write; return the space with what was read first.
 
@@ -71,7 +72,7 @@ def fork(
         bound = inherited if wanted is None or (inherited and not within(wanted, inherited)) else wanted
         cells = _limit_cells(known, timeline, bound)
         try:
-            timelines.fork(known, source, timeline, at, op_id=op_id, cells=cells, meant=meant)
+            timelines.fork(known, source, timeline, at, op_id=op_id, cells=cells, meant=meant, author=author)
             return known
         except Moved as moved:
             if not cells or moved.cell != cells[0].name:

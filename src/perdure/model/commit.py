@@ -220,7 +220,11 @@ class Act(StrEnum):
 class MoveRecord(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}, gc=False
 ):
-    """One recorded move of a head.  Each names the one before it, so a head can be checked against its last move."""
+    """One recorded move of a head.  Each names the one before it, so a head can be checked against its last move.
+
+    `at` and `author` are those of the move itself.  One to a new commit has neither: they are the commit's.  Stores
+    from before these fields have moves without them, whose digests stay as they are.
+    """
 
     timeline: str
     version: int
@@ -230,6 +234,8 @@ class MoveRecord(
     to: Digest | None = None
     previous: Digest | None = None  # None: the first move of this timeline
     sealed: bool = False
+    at: int | None = None  # µs since 1970, UTC
+    author: str | None = None  # who made it, where that was said
 
 
 _commits = msgspec.json.Decoder(Commit)

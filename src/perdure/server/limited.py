@@ -334,12 +334,15 @@ class LimitedThread(_LimitedReads, Thread):
         at: Wanted = UNSET,
         effect_max: Effect | None = None,
         op_id: str | None = None,
+        author: str | None = None,
     ) -> Thread:
         """Begin a timeline at a moment that is seen."""
         self._check(at, op_id)
-        return super().fork(name, at=at, effect_max=effect_max, op_id=op_id)
+        return super().fork(name, at=at, effect_max=effect_max, op_id=op_id, author=author)
 
-    def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: str | None = None) -> Head:
+    def undo(
+        self, turns: int = 1, *, to: Wanted = UNSET, op_id: str | None = None, author: str | None = None
+    ) -> Head:
         """Go back over turns, or to a moment that is seen, without leaving the timeline to another agent."""
         if not self._is_done(op_id):
             head = self._now()[0]
@@ -347,22 +350,26 @@ class LimitedThread(_LimitedReads, Thread):
                 timelines.commit_before_turns(self._space, head, turns) if to is UNSET else self._seen(to)
             )
             self._check_stays(before)
-        return super().undo(turns, to=to, op_id=op_id)
+        return super().undo(turns, to=to, op_id=op_id, author=author)
 
-    def redo(self, *, op_id: str | None = None) -> Head:
+    def redo(self, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Take back the last undo, if what it left is seen."""
         head = self._now()[0]
         if not self._is_done(op_id) and not self.sight.sees(timelines.commit_to_redo(self._space, head)):
             raise timelines.nothing_to_redo(self._space, head)
-        return super().redo(op_id=op_id)
+        return super().redo(op_id=op_id, author=author)
 
-    def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
+    def promote(
+        self, other: str | OnTimeline, *, op_id: str | None = None, author: str | None = None
+    ) -> Head:
         """Move `main` to the commit of a timeline that is seen."""
-        return super().promote(self.on(_name(other)), op_id=op_id)
+        return super().promote(self.on(_name(other)), op_id=op_id, author=author)
 
-    def drop(self, timeline: str | OnTimeline, *, op_id: str | None = None) -> Head:
+    def drop(
+        self, timeline: str | OnTimeline, *, op_id: str | None = None, author: str | None = None
+    ) -> Head:
         """Drop a timeline that is seen."""
-        return super().drop(self.on(_name(timeline)), op_id=op_id)
+        return super().drop(self.on(_name(timeline)), op_id=op_id, author=author)
 
     def removal_state(self, timeline: str | OnTimeline) -> Literal["dropped", "forgotten"] | None:
         """Return whether a timeline that is seen was dropped or forgotten."""

@@ -124,7 +124,8 @@ class MoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "fro
     act: str  # commit, fork, undo, redo, promote, keep or seal
     from_: str | None
     to: str | None
-    at: str | None  # when the commit was written that it led to; null: it led before the first
+    at: str | None  # when it was made; null: a move of an older version that was no commit
+    author: str | None  # who made it, where that was said
     turn: int
     reason: str | None
     input: str  # what the user said in that turn; empty: no message, or it is forgotten
@@ -134,12 +135,15 @@ class MoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "fro
         """Return the move as programs read it."""
         seen = thread.at(move.to) if move.to else None
         entry = next(iter(seen.log(limit=1)), None) if seen else None
+        is_commit = move.act is Act.COMMIT
+        made_at = entry.at if entry and is_commit else move.at
         return cls(
             version=move.version,
             act=str(move.act),
             from_=move.from_,
             to=move.to,
-            at=stamp(entry.at) if entry else None,
+            at=None if made_at is None else stamp(made_at),
+            author=entry.author if entry and is_commit else move.author,
             turn=entry.turn if entry else 0,
             reason=entry.reason if entry else None,
             input=input_at(seen) if seen else "",

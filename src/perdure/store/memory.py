@@ -254,13 +254,17 @@ class Memory:
         judge = Visibility(self._memory, None, None, commit=commit)
         return [judge.remembered(found) for found in judge.items()]
 
-    def undo(self, turns: int = 1, *, op_id: str | None = None) -> Head:
+    def undo(self, turns: int = 1, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Take back the last change of this memory, by a program or by a thread; return the new head."""
-        return timelines.undo(self._memory.space, MAIN, turns=turns, op_id=op_id and names.check_op_id(op_id))
+        return timelines.undo(
+            self._memory.space, MAIN, turns=turns, op_id=op_id and names.check_op_id(op_id), author=author
+        )
 
-    def redo(self, *, op_id: str | None = None) -> Head:
+    def redo(self, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a write."""
-        return timelines.redo(self._memory.space, MAIN, op_id=op_id and names.check_op_id(op_id))
+        return timelines.redo(
+            self._memory.space, MAIN, op_id=op_id and names.check_op_id(op_id), author=author
+        )
 
     def _judge(self) -> Visibility:
         return Visibility(self._memory, None, None)

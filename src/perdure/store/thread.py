@@ -229,6 +229,7 @@ class Thread(Switching):
         at: Wanted = UNSET,
         effect_max: Effect | None = None,
         op_id: str | None = None,
+        author: str | None = None,
     ) -> Thread:
         """Begin a timeline at a moment, unset is now, and return a handle on it.  Nothing is copied.
 
@@ -237,11 +238,19 @@ class Thread(Switching):
         """
         moment = UNSET if at is UNSET else revisions.name_of(at)
         known = effect_limit.fork(
-            self._space, self.timeline, name, moment, effect_max=effect_max, op_id=given(op_id)
+            self._space,
+            self.timeline,
+            name,
+            moment,
+            effect_max=effect_max,
+            op_id=given(op_id),
+            author=author,
         )
         return self._on(name, known)
 
-    def promote(self, other: str | OnTimeline, *, op_id: str | None = None) -> Head:
+    def promote(
+        self, other: str | OnTimeline, *, op_id: str | None = None, author: str | None = None
+    ) -> Head:
         """Move `main` to the other timeline's commit; the old main stays as `main.v<n>`, sealed.
 
         To take it back, promote that one, or go back with `undo(to="version:<n>")`; `undo()` goes over a turn.  Raises
@@ -253,17 +262,19 @@ class Thread(Switching):
         space = self._unless_done(op_id)
         asking = [each for line in lines for each in reader.head_questions(space, line)]
         asking += timelines.move_questions(space, op_id)
-        act: Callable[[Space], Head] = lambda space: self._promote(space, lines, op_id)  # noqa: E731
+        act: Callable[[Space], Head] = lambda space: self._promote(space, lines, op_id, author)  # noqa: E731
         head = without_runs(space, lines, "promote", act, asking=asking)
         self._finish()
         return head
 
-    def seal(self, *, op_id: str | None = None) -> Head:
+    def seal(self, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Seal this timeline: it takes no more writes, ever.  It can be read, forked and promoted."""
         op_id = given(op_id)
-        return self._move("seal", partial(timelines.seal, op_id=op_id), op_id)
+        return self._move("seal", partial(timelines.seal, op_id=op_id, author=author), op_id)
 
-    def drop(self, timeline: str | OnTimeline, *, op_id: str | None = None) -> Head:
+    def drop(
+        self, timeline: str | OnTimeline, *, op_id: str | None = None, author: str | None = None
+    ) -> Head:
         """Drop another timeline: it is sealed, and `gc` of what was removed takes what no other timeline needs.
 
         Until then it can be read, forked and promoted.  Its name stays in use, its calls stay in the ledger, and items
@@ -283,7 +294,7 @@ class Thread(Switching):
                     timeline=line,
                     why=open_work,
                 )
-            return timelines.drop(space, line, op_id=op_id)
+            return timelines.drop(space, line, op_id=op_id, author=author)
 
         op_id = given(op_id)
         return without_queue(self._unless_done(op_id), (line,), f"dropping '{line}'", act)
@@ -592,10 +603,10 @@ class Thread(Switching):
             self.timeline, self._space
         )  # of another agent, if this repeats a hand-off that was taken back
 
-    def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None) -> Head:
+    def _promote(self, space: Space, lines: tuple[str, str], op_id: str | None, author: str | None) -> Head:
         main, line = (reader.head_to_move(space, each) for each in lines)
         cells = outbox.promotion(space, self._resources.agent(self.agent), main, line)
-        return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells)
+        return timelines.promote(space, line, op_id=op_id, onto=main, cells=cells, author=author)
 
     def _on(self, timeline: str, known: Space | None = None) -> Thread:
         """Return a handle on a timeline, of the agent that it has now.

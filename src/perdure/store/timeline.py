@@ -91,8 +91,13 @@ class Line(View):
             change.delete(path)
         return _moved(change)
 
-    def undo(self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None) -> Head:
-        """Go back over whole turns, or `to` any moment (None: before the first commit); return the new head."""
+    def undo(
+        self, turns: int = 1, *, to: Wanted = UNSET, op_id: _OpId = None, author: str | None = None
+    ) -> Head:
+        """Go back over whole turns, or `to` any moment (None: before the first commit); return the new head.
+
+        `author` is recorded as the person or program that moved it.
+        """
         if not isinstance(turns, int) or isinstance(turns, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid(
                 f"undo goes back a number of turns, not {turns!r}; nothing was moved.",
@@ -101,14 +106,14 @@ class Line(View):
                 turns=turns,
             )
         if to is UNSET:
-            act = partial(timelines.undo, turns=turns, op_id=given(op_id))
+            act = partial(timelines.undo, turns=turns, op_id=given(op_id), author=author)
         else:
-            act = partial(timelines.undo_to, to=revisions.name_of(to), op_id=given(op_id))
+            act = partial(timelines.undo_to, to=revisions.name_of(to), op_id=given(op_id), author=author)
         return self._move("undo", act, op_id)
 
-    def redo(self, *, op_id: _OpId = None) -> Head:
+    def redo(self, *, op_id: _OpId = None, author: str | None = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a commit."""
-        return self._move("redo", partial(timelines.redo, op_id=given(op_id)), op_id)
+        return self._move("redo", partial(timelines.redo, op_id=given(op_id), author=author), op_id)
 
     def _move(self, what: str, act: Callable[[Space, str], Head], op_id: _OpId) -> Head:
         """Move the head while no run holds the timeline."""

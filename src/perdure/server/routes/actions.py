@@ -303,7 +303,9 @@ def fork(call: HttpCall, query: LineQuery, body: ForkBody) -> ForkShape:
     """Fork a timeline at any of its moments; nothing is copied, and nothing runs."""
     thread = call.target(query.timeline)
     at = UNSET if body.at is None else body.at
-    begun = thread.fork(body.name, at=at, effect_max=body.effect_max, op_id=call.op_id)
+    begun = thread.fork(
+        body.name, at=at, effect_max=body.effect_max, op_id=call.op_id, author=call.access.name
+    )
     call.head = begun.head
     return ForkShape.of(thread, begun)
 
@@ -322,9 +324,9 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> UndoShape:
         raise Invalid("turns and to were both given; nothing was moved.", code="options_conflict")
     thread = call.target(query.timeline)
     if body.to is None:
-        head = thread.undo(1 if body.turns is None else body.turns, op_id=call.op_id)
+        head = thread.undo(1 if body.turns is None else body.turns, op_id=call.op_id, author=call.access.name)
     else:
-        head = thread.undo(to=body.to, op_id=call.op_id)
+        head = thread.undo(to=body.to, op_id=call.op_id, author=call.access.name)
     call.head = head
     return UndoShape.of_undo(thread, head, is_by_turns=body.to is None)
 
@@ -333,7 +335,7 @@ def undo(call: HttpCall, query: LineQuery, body: UndoBody) -> UndoShape:
 def redo(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     """Reverse the last undo."""
     thread = call.target(query.timeline)
-    call.head = head = thread.redo(op_id=call.op_id)
+    call.head = head = thread.redo(op_id=call.op_id, author=call.access.name)
     return HeadMove.by(thread, head)
 
 
@@ -341,7 +343,7 @@ def redo(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
 def seal(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     """Seal a timeline: it takes no more writes."""
     thread = call.target(query.timeline)
-    call.head = head = thread.seal(op_id=call.op_id)
+    call.head = head = thread.seal(op_id=call.op_id, author=call.access.name)
     return HeadMove.by(thread, head)
 
 
@@ -352,7 +354,7 @@ def drop(call: HttpCall, query: LineQuery, body: EmptyBody) -> HeadMove:
     Until then it can be read, forked and promoted.
     """
     thread = call.target(query.timeline)
-    call.head = head = thread.drop(thread.timeline, op_id=call.op_id)
+    call.head = head = thread.drop(thread.timeline, op_id=call.op_id, author=call.access.name)
     return HeadMove.by(thread, head)
 
 
@@ -366,7 +368,7 @@ class NameBody(BaseBody, frozen=True, kw_only=True):
 def promote(call: HttpCall, body: NameBody) -> PromoteShape:
     """Make another timeline main; the old main is kept, sealed."""
     thread = call.target()
-    call.head = head = thread.promote(body.name, op_id=call.op_id)
+    call.head = head = thread.promote(body.name, op_id=call.op_id, author=call.access.name)
     return PromoteShape.of(thread, head, body.name)
 
 

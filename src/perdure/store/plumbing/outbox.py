@@ -87,7 +87,9 @@ def _head(agent: Space, line: str, step: Step) -> Head:
 
 
 def _begun(agent: Space, line: str, step: Step) -> Head:
-    move = Move(act=Act.FORK, timeline=line, expected=None, to=step.commit.reads.agent_commit)
+    move = Move(
+        act=Act.FORK, timeline=line, expected=None, to=step.commit.reads.agent_commit, at=agent.clock()
+    )
     intent = digest_of(Kind.BODY, canonical.encode(["fork", line]))
 
     def begun(agent: Space) -> Head:

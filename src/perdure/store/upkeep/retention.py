@@ -295,7 +295,12 @@ def _remove(engine: Engine, planned: SpacePlan, plan: RetentionPlan, ids: Callab
         fences=fences,
         moves=tuple(
             Move(
-                act=Act.SEAL, timeline=hold.head.timeline, expected=hold.head, to=hold.head.commit, seal=True
+                act=Act.SEAL,
+                timeline=hold.head.timeline,
+                expected=hold.head,
+                to=hold.head.commit,
+                seal=True,
+                at=plan.now,
             )
             for hold in heads
             if not hold.sealed

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from perdure.cli.commands.memory.shapes import Owner, known_memory
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import guessing
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, OpId
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
@@ -143,7 +144,7 @@ def undo(
     """
     with writing(everywhere) as store:
         memory = known_memory(store, owner)
-        return _moved(memory, "undone", HeadShape.of(memory.undo(changes, op_id=op_id)))
+        return _moved(memory, "undone", HeadShape.of(memory.undo(changes, op_id=op_id, author=os_user())))
 
 
 def redo(*, owner: Owner, op_id: OpId = None, everywhere: Everywhere = EVERYWHERE) -> MemoryMoved:
@@ -151,7 +152,7 @@ def redo(*, owner: Owner, op_id: OpId = None, everywhere: Everywhere = EVERYWHER
     with writing(everywhere) as store:
         memory = known_memory(store, owner)
         try:
-            head = memory.redo(op_id=op_id)
+            head = memory.redo(op_id=op_id, author=os_user())
         except NotFound as error:
             if error.code != "nothing_to_redo":
                 raise

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import Terminal
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console
@@ -97,7 +98,7 @@ def rm(
     with writing(everywhere) as store:
         found = store.thread(thread)
         if timeline is not None:
-            found.drop(timeline)
+            found.drop(timeline, author=os_user())
             return Removed(id=thread, timeline=timeline)
         if not (yes or everywhere.json or _is_agreed(thread)):
             raise Refused(

@@ -9,7 +9,7 @@ from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
-from perdure.cli.output.formatting import the_last
+from perdure.cli.output.formatting import moment, the_last
 from perdure.cli.output.screen import Cell, Column, Screen
 from perdure.model.head import MAIN
 from perdure.shapes.conversation import place_name
@@ -20,9 +20,11 @@ __all__ = ["MoveAnswer", "Moves", "moves"]
 _COLUMNS = (
     Column("version", right=True),
     Column("move"),
+    Column("when", "when"),
+    Column("by", leaves=2),
     Column("turn", right=True),
     Column("said, or reason", "name", gives_way=True),
-    Column("commit", "digest"),
+    Column("commit", "digest", leaves=1),
 )
 
 
@@ -59,9 +61,11 @@ class Moves(MovePage, Answer, frozen=True, kw_only=True):
         if not self.moves:
             screen.say(f"The head of '{self.timeline}' of '{self.thread}' has not moved.")
             return
-        screen.table(_COLUMNS, [_row(*rows) for rows in _together(self.moves)])
+        rows = [_row(*together) for together in _together(self.moves)]
+        screen.table(_COLUMNS, rows)
         if self.more:
-            screen.say((f"{the_last(len(self.moves), 'move')}; --limit 0 lists all.", "quiet"))
+            shared = "" if len(rows) == len(self.moves) else ", the commits of a turn in one row"
+            screen.say((f"{the_last(len(self.moves), 'move')}{shared}; --limit 0 lists all.", "quiet"))
         line = () if self.timeline == MAIN else ("--timeline", self.timeline)
         screen.suggest("Return to one: ", "threads", "undo", self.thread, "--to", "version:N", *line)
 
@@ -78,7 +82,15 @@ def _together(found: list[MoveShape]) -> Iterator[list[MoveShape]]:
 def _row(last: MoveShape, *earlier: MoveShape) -> tuple[Cell, ...]:
     act = "commits" if earlier else last.act
     words = "before the first turn" if last.to is None else last.input or last.reason or ""
-    return str(last.version), act, str(last.turn or ""), words, digest(last.to)
+    return (
+        str(last.version),
+        act,
+        moment(last.at)[:16] if last.at else "",
+        last.author or "",
+        str(last.turn or ""),
+        words,
+        digest(last.to),
+    )
 
 
 def moves(
@@ -92,7 +104,8 @@ def moves(
     """List the moves of a timeline's head, newest first: commits, undos, redos, promotions
 
     What was undone, or left by a promotion, is found here, also after a new turn ended the way of redo: each move has
-    its version, and version:N is a moment like any other.
+    its version, and version:N is a moment like any other. A move has the time and, as approvals do, the name of who
+    made it; moves that were made with older versions have neither.
     """
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)

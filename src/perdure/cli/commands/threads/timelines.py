@@ -28,6 +28,7 @@ from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import given, resolve
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.user_code import Code, with_code
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest, show_changed
@@ -98,7 +99,7 @@ def fork(
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         moment = UNSET if at is None else given(found, at)
-        begun = found.fork(name, at=moment, effect_max=effect_max, op_id=op_id)
+        begun = found.fork(name, at=moment, effect_max=effect_max, op_id=op_id, author=os_user())
         return ForkAnswer.of(found, begun)
 
 
@@ -127,7 +128,7 @@ def promote(
     """Make another timeline main; the old main is kept, sealed"""
     with writing(everywhere) as store:
         found = store.thread(thread)
-        head = found.promote(name, op_id=op_id)
+        head = found.promote(name, op_id=op_id, author=os_user())
         return Promoted.of(found, head, name)
 
 
@@ -171,7 +172,7 @@ def seal(
         )
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=wanted.pop())
-        return SealedLine.by(found, found.seal(op_id=op_id))
+        return SealedLine.by(found, found.seal(op_id=op_id, author=os_user()))
 
 
 Ours: TypeAlias = Annotated[

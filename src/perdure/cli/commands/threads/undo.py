@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from perdure.cli.commands.threads.moves import MoveAnswer
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, ThreadId, Timeline
 from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
@@ -75,9 +76,9 @@ def undo(
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         if to is None:
-            head = found.undo(1 if turns is None else turns, op_id=op_id)
+            head = found.undo(1 if turns is None else turns, op_id=op_id, author=os_user())
         else:
-            head = found.undo(to=given(found, to), op_id=op_id)
+            head = found.undo(to=given(found, to), op_id=op_id, author=os_user())
         return Undone.of_undo(found, head, is_by_turns=to is None)
 
 
@@ -96,4 +97,4 @@ def redo(
     """Reverse the last undo"""
     with writing(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        return Redone.by(found, found.redo(op_id=op_id))
+        return Redone.by(found, found.redo(op_id=op_id, author=os_user()))

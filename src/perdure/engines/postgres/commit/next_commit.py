@@ -253,6 +253,8 @@ def _record(write: Write, tip: TimelineEnd) -> MoveRecord:
         from_=tip.commit,
         to=move.to,
         previous=tip.move,
+        at=move.at,
+        author=move.author,
     )
 
 

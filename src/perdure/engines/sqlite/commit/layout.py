@@ -184,6 +184,8 @@ def prepare_ordinary(write: Write, space: int, bases: Bases, known: ConnectionCa
         or before.sealed
         or move.seal
         or move.act is not _COMMIT_ACT
+        or move.at is not None
+        or move.author is not None
         or head != move.expected
         or move.to != objects[-1].digest
         or (move.previous is not None and move.previous != before.move)

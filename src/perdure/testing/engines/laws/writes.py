@@ -615,6 +615,27 @@ class HeadLaws(EngineSubject):
             (None, first.digest),
         ]
 
+    @pytest.mark.parametrize("author", ["ann", None])
+    def test_a_move_has_the_time_and_the_author_that_it_was_asked_with(
+        self, engine: Engine, author: str | None
+    ) -> None:
+        """They are in its record, which later moves are chained to; a move without them has neither."""
+        pen = Pen(engine)
+        made = pen.commit("milk")
+        asked = moved(pen.head, None, act=Act.UNDO)
+
+        undone = engine.apply(write("undo", msgspec.structs.replace(asked, at=17, author=author))).heads[0]
+        engine.apply(write("redo", moved(undone, made, act=Act.REDO)))
+
+        redo, undo, commit = engine.moves(SPACE, "main", limit=9)
+        assert [(each.at, each.author) for each in (redo, undo, commit)] == [
+            (None, None),
+            (17, author),
+            (None, None),
+        ]
+        assert (redo.previous, undo.previous) == (move_digest(undo), move_digest(commit))
+        assert [fact.fault for fact in engine.scan(SPACE, limit=99)[0] if fact.fault] == []
+
     def test_moves_are_listed_below_a_version(self, engine: Engine) -> None:
         """`before` is where the page before ended; a limit bounds the page."""
         pen = Pen(engine)
