@@ -429,3 +429,13 @@ def test_a_list_that_takes_a_cursor_gives_one() -> None:
 def fields_of(query: type[BaseQuery]) -> tuple[str, ...]:
     """The names of the parameters that a route takes."""
     return query.__struct_fields__
+
+
+def test_costs_are_added_up_by_model(client: Client, many: None, store: Store) -> None:
+    """Over HTTP as in Python; control: by thread the same steps have other names."""
+    pages = [client.get(f"/v1/costs?by=model{of}").json for of in ("", "&thread=noting")]
+
+    counted = [{each["of"]: each["cost"]["steps"] for each in page["costs"]} for page in pages]
+    assert counted[0] == {name: cost.steps for name, cost in store.costs("model").items()}
+    assert counted[1] == {"script:test": 10}
+    assert "script:test" not in store.costs("thread")

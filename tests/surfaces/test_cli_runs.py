@@ -466,14 +466,14 @@ def test_the_next_run_is_waited_for(house: Shell) -> None:
 
 
 def test_costs_adds_up_by_what_is_asked_for(shell: Shell) -> None:
-    """Threads, owners, agents, runs and turns have the same sum, and unknown prices are said."""
+    """Threads, owners, agents, runs, turns and models have the same sum, and unknown prices are said."""
     with perdure.open(shell.directory / "perdure.db") as store:
         used = Usage(input_tokens=1000, output_tokens=100)
         priced = Agent("a", backend=Script(say("Hi.", usage=used)), stop=Stop(price=lambda _: 0.25))
         store.thread("t1", agent=priced, owner="ann").run("hello")
         store.thread("t2", agent=Agent("b", backend=Script(say("Hi.", usage=used)))).run("hello")
 
-    for kind in ("thread", "owner", "agent", "run", "turn", "day"):
+    for kind in ("thread", "owner", "agent", "run", "turn", "model", "day"):
         told = shell.ok("costs", "--by", kind, "--json").json
         assert told["total"]["cost"] == {"usd": 0.25, "steps": 2, "unpriced": 1}
         assert all(each["cost"].keys() == {"usd", "steps", "unpriced"} for each in told["costs"])

@@ -24,7 +24,7 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -63,6 +63,7 @@ __all__ = [
     "ChangeQuestions",
     "CommitCache",
     "CommitCaches",
+    "SpentByModel",
     "TimelineContext",
     "agent_after",
     "applied_id",
@@ -91,6 +92,14 @@ _NEAR = 16  # commits
 _T = TypeVar("_T")
 
 
+class SpentByModel(NamedTuple):
+    """What a run cost: in all, and by model, such as "openai:gpt-5.6"; the sum in all is in the order of the steps."""
+
+    cost: Cost
+    usage: Usage
+    models: Mapping[str, tuple[Cost, Usage]]
+
+
 class SpentCache:
     """What runs that have ended cost, by space and id, with the time of their last change: their commits stay as they are."""
 
@@ -98,18 +107,18 @@ class SpentCache:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._spent: dict[tuple[str, str], tuple[int, Cost, Usage]] = {}
+        self._spent: dict[tuple[str, str], tuple[int, SpentByModel]] = {}
 
-    def get(self, space: str, run: str, at: int) -> tuple[Cost, Usage] | None:
+    def get(self, space: str, run: str, at: int) -> SpentByModel | None:
         """Return what a run cost, if it was read after its last change `at`."""
         found = self._spent.get((space, run))
-        return found[1:] if found is not None and found[0] == at else None
+        return found[1] if found is not None and found[0] == at else None
 
-    def put(self, space: str, run: str, at: int, spent: tuple[Cost, Usage]) -> None:
+    def put(self, space: str, run: str, at: int, spent: SpentByModel) -> None:
         """Remember what a run cost that ended at that time."""
         if len(self._spent) >= _SPENT_MAX:
             self._spent = {}
-        self._spent[space, run] = at, *spent
+        self._spent[space, run] = at, spent
 
 
 class CommitCache:

@@ -17,7 +17,7 @@ from perdure.errors import Busy, Conflict, Invalid, PerdureError, Refused, Seale
 from perdure.history import reader
 from perdure.history.changes.values import Given
 from perdure.model import names
-from perdure.model.run import Cost
+from perdure.model.run import Cost, Usage
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.timeline import Line
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perdure.model.call import CallRecord
     from perdure.model.canonical import Json
     from perdure.model.message import Message
-    from perdure.model.run import HeadPolicy, OnFailure, RunRecord, Usage
+    from perdure.model.run import HeadPolicy, OnFailure, RunRecord
     from perdure.model.ticket import Ticket, Verdict
     from perdure.providers import profile
     from perdure.providers.backend import Backend
@@ -389,14 +389,23 @@ class Runs(Line, ABC):
         )
         return sorted(every, key=lambda each: each.begun_at)
 
-    def costs(self) -> list[tuple[str, Cost, Usage]]:
+    def costs(self, by: Literal["run", "model"] = "run") -> list[tuple[str, Cost, Usage]]:
         """Read what each run of this thread cost, over all its timelines, with the tokens: runs by id, oldest first.
 
+        By "model", what the steps of each model cost, such as "openai:gpt-5.6".
         Runs that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
         """
+        names.check_choice("by", by, ("run", "model"))
         runs = self.runs()
         found = results.spent_by(self._space, runs)
-        return [(record.id, *found[record.id]) for record in runs]
+        if by == "run":
+            return [(record.id, found[record.id].cost, found[record.id].usage) for record in runs]
+        models: dict[str, tuple[Cost, Usage]] = {}
+        for record in runs:
+            for name, (cost, usage) in found[record.id].models.items():
+                before = models.get(name, (Cost(), Usage()))
+                models[name] = before[0] + cost, before[1] + usage
+        return [(name, *spent) for name, spent in models.items()]
 
     def cost(self, run: str | None = None) -> Cost:
         """Read what one run cost, with its child runs; None: all runs of this thread, over all its timelines.

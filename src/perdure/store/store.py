@@ -244,17 +244,17 @@ class Store:
             )
         return {spaces[space]: standing for space, standing in changed.items() if space in spaces}
 
-    def costs(self, by: Literal["thread", "owner", "agent"] = "thread") -> dict[str | None, Cost]:
-        """Read what models cost, for each thread, owner or agent that had a run; None: threads without an owner.
+    def costs(self, by: Literal["thread", "owner", "agent", "model"] = "thread") -> dict[str | None, Cost]:
+        """Read what models cost, for each thread, owner or agent that had a run, or model; None: threads without an owner.
 
         Steps that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
         """
-        names.check_choice("by", by, ("thread", "owner", "agent"))
+        names.check_choice("by", by, ("thread", "owner", "agent", "model"))
         found: dict[str | None, Cost] = {}
         for thread in self.threads():
-            cost = thread.cost()
-            if cost.steps:
-                of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
+            whose = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}
+            spent = thread.costs("model" if by == "model" else "run")
+            for of, cost in ((whose.get(by, name), cost) for name, cost, _ in spent if cost.steps):
                 found[of] = found.get(of, Cost()) + cost
         return found
 

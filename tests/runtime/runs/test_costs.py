@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Agent, Call, Stop, Store
+from perdure import Agent, Call, Route, Stop, Store
 from perdure.cli.input.stores import map_entries
 from perdure.engines.registry import open_sql
-from perdure.errors import RunFailed
+from perdure.errors import Invalid, RunFailed
 from perdure.history.retention import RetentionPolicy
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
@@ -125,6 +125,28 @@ def test_what_an_ended_run_cost_is_read_once(tmp_path: Path, monkeypatch: pytest
     assert first == again
     assert (first.steps, both.steps) == (1, 2)
     assert ("steps" in repeated, "steps" in further) == (False, True), (repeated, further)
+
+
+def test_each_step_is_counted_by_its_own_model(tmp_path: Path) -> None:
+    """A run that went over to another model in the middle is counted under both; the sums are those of the runs."""
+    one = Script(use("look", usage=USED), fail(), backend="script:one")
+    two = Script(say("Seen.", usage=USED), backend="script:two")
+    routed = Agent("a", backend=one, route=Route([two]), tools=[look], stop=Stop(price=by_tokens))
+    with perdure.open(tmp_path / "agents.db") as store:
+        thread = store.thread("t", agent=routed)
+        whole = thread.run("a").cost
+        models = {name: (cost.steps, usage.input_tokens) for name, cost, usage in thread.costs("model")}
+        runs = thread.costs()
+        named = store.costs("model")
+        with pytest.raises(Invalid):
+            thread.costs("day")  # pyright: ignore[reportArgumentType]
+
+    assert models == {"script:one": (1, 1_000), "script:two": (1, 1_000)}
+    assert [(cost, usage.input_tokens) for _, cost, usage in runs] == [(whole, 2_000)]
+    assert {name: cost.usd for name, cost in named.items()} == {
+        "script:one": pytest.approx(0.011),
+        "script:two": pytest.approx(0.011),
+    }
 
 
 def test_a_side_of_a_comparison_has_the_cost_of_its_own_steps(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def costs(
     /,
     *,
     by: Annotated[
-        Literal["run", "turn", "thread", "owner", "agent", "day"] | None,
+        Literal["run", "turn", "thread", "owner", "agent", "model", "day"] | None,
         Parameter(
             help="What to add up; with a thread it is its runs, else threads; a day is UTC, and the run's first"
         ),
@@ -103,5 +103,5 @@ def _spent(store: Store, thread: str | None, kind: str) -> Iterator[tuple[str | 
             continue
         names: dict[str, str | None] = {"thread": each.id, "owner": each.owner, "agent": each.agent}
         days = {run.id: stamp(run.begun_at)[:10] for run in each.runs()} if kind == "day" else {}
-        for run, cost, usage in each.costs():
-            yield days.get(run) or names.get(kind, run), cost, usage
+        for name, cost, usage in each.costs("model" if kind == "model" else "run"):
+            yield days.get(name) or names.get(kind, name), cost, usage

@@ -20,7 +20,7 @@ from perdure.engines.contract import Cell, Step
 from perdure.errors import Conflict, Invalid, NotFound
 from perdure.history import reader
 from perdure.history.ancestry import of_run
-from perdure.history.space import Space, read_record
+from perdure.history.space import Space, SpentByModel, read_record
 from perdure.ledger import calls, decisions, tickets
 from perdure.model.call import CallCounts
 from perdure.model.canonical import prepared
@@ -146,14 +146,14 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
     )
 
 
-def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, Usage]]:
+def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, SpentByModel]:
     """Read what each of these runs cost, by id.
 
     Each line is read once, from its head back to the first of its runs; a run that was undone is looked for by itself.
     A run that has ended is read once in a process.
     """
     lines: dict[str, list[RunRecord]] = {}
-    found: dict[str, tuple[Cost, Usage]] = {}
+    found: dict[str, SpentByModel] = {}
     for record in runs:
         known = space.steps.spent.get(space.name, record.id, record.at)
         if known is not None:
@@ -168,7 +168,7 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, tuple[Cost, U
                 spoken = _spoken(own)
             else:
                 spoken = _spoken(of_run(space, record.id, last_of(space, record)))
-            found[record.id] = spent = _cost(spoken), _usage(spoken)
+            found[record.id] = spent = _spent(spoken)
             if record.state in ENDED:
                 space.steps.spent.put(space.name, record.id, record.at, spent)
     return found
@@ -199,6 +199,16 @@ def _spoken(steps: Iterable[Step]) -> list[MessageAppended]:
         for event in step.changeset.events
         if isinstance(event, MessageAppended) and event.role == "assistant"
     ]
+
+
+def _spent(spoken: list[MessageAppended]) -> SpentByModel:
+    """Return what steps cost; each is counted by its own model, also in a run that went over to another."""
+    by_model: dict[str, list[MessageAppended]] = {}
+    for event in spoken:
+        named = f"{event.provider}:{event.model}" if event.provider and event.model else "unknown model"
+        by_model.setdefault(named, []).append(event)
+    models = {name: (_cost(steps), _usage(steps)) for name, steps in by_model.items()}
+    return SpentByModel(_cost(spoken), _usage(spoken), models)
 
 
 def _usage(spoken: Iterable[MessageAppended]) -> Usage:
@@ -384,7 +394,7 @@ def allowance(space: Space, stop: Stop, run: str) -> tuple[int | None, float | N
 
 def spent_in_all(space: Space, record: RunRecord) -> tuple[Cost, Usage]:
     """Read what a run has used, with all runs below it."""
-    own_cost, own_usage = spent_by(space, [record])[record.id]
+    own_cost, own_usage, _ = spent_by(space, [record])[record.id]
     cost, usage = spent_below(space, record.id)
     return own_cost + cost, own_usage + usage
 

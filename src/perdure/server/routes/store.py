@@ -394,7 +394,7 @@ def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Pa
 class CostsQuery(PageQuery, frozen=True, kw_only=True):
     """What to add up: the costs of one thread, or of `limit` threads."""
 
-    by: Literal["thread", "owner", "agent"] = "thread"
+    by: Literal["thread", "owner", "agent", "model"] = "thread"
     thread: str | None = None
 
 
@@ -402,8 +402,8 @@ class CostsQuery(PageQuery, frozen=True, kw_only=True):
 def show_costs(call: HttpCall, query: CostsQuery) -> Paged[CostPage]:
     """Show what models cost, thread by thread in the order of their ids.
 
-    A page adds up the next `limit` threads, or fewer if that takes long, and its total is of those alone: an owner or
-    agent may be on several pages, whose costs are to be added.
+    A page adds up the next `limit` threads, or fewer if that takes long, and its total is of those alone: an owner,
+    an agent or a model may be on several pages, whose costs are to be added.
     """
     if query.thread is not None:
         return Paged(CostPage.of(query.by, _spent(call.thread(id=query.thread), query.by)), None)
@@ -421,8 +421,9 @@ def show_costs(call: HttpCall, query: CostsQuery) -> Paged[CostPage]:
 
 
 def _spent(thread: Thread, by: str) -> list[tuple[str | None, Cost, Usage]]:
-    of = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}[by]
-    return [(of, cost, usage) for _, cost, usage in thread.costs()]
+    whose = {"thread": thread.id, "owner": thread.owner, "agent": thread.agent}
+    spent = thread.costs("model" if by == "model" else "run")
+    return [(whose.get(by, name), cost, usage) for name, cost, usage in spent]
 
 
 class VerifiedStore(VerifyShape, frozen=True, kw_only=True):
