@@ -25,6 +25,7 @@ from perdure.testing.engines.builders import SPACE, Pen, write
 from tests.coded import raises
 from tests.engines.postgres.proxy import proxy_to
 from tests.engines.postgres.server import MISSING, Server, place
+from tests.selection import some
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import connections, errors
@@ -253,7 +254,7 @@ def test_a_difference_to_a_row_that_was_lost_is_found(pair: Pair, monkeypatch: p
         check_nothing_is_lost_with(pair)
 
 
-@pytest.mark.parametrize("keeps_sessions", [True, False], ids=["only reads", "comes back as a standby"])
+@pytest.mark.parametrize("keeps_sessions", some([True, False], one_of=2))
 def test_a_run_goes_on_and_is_followed(keeps_sessions: bool, pair: Pair) -> None:
     """The server is replaced while a tool is under way: it is called once, and a follower misses and repeats nothing."""
     paid: list[int] = []
