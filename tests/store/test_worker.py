@@ -724,6 +724,44 @@ def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_waits(tmp_pat
         assert (done, stop.is_set()) == (0, False)
 
 
+def boss_of_death() -> tuple[Agent, Agent]:
+    """A helper that ends its process, and an agent that delegates to it as often as it is asked."""
+    helper = Agent("helper", backend=Dying())
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return call.run(helper, "Do it.").text
+
+    return helper, Agent("boss", backend=Script(use("delegate"), say("Done.")), tools=[delegate])
+
+
+def work_and_delegate_to_death(path: str) -> None:
+    """Work with an agent whose helper ends the process."""
+    with perdure.open(path) as store:
+        store.work(boss_of_death(), until_idle=True)
+
+
+def test_a_worker_is_idle_beside_an_interrupted_child_whose_parent_is_set_aside(tmp_path: Path) -> None:
+    """The child waits with its parent until a person releases it, and so does what is queued behind that."""
+    path = tmp_path / "store.db"
+    with perdure.open(path) as store:
+        thread = store.thread("t", agent=boss_of_death()[1])
+        run, behind = thread.start("Do it."), thread.start("Hello.")
+        assert [exit_code_of(work_and_delegate_to_death, str(path)) for _ in range(3)] == [9, 9, 9]
+        stop = threading.Event()
+        timer = threading.Timer(60, stop.set)
+        timer.start()
+
+        done = store.work(boss_of_death(), until_idle=True, stop=stop)
+
+        timer.cancel()
+        assert (done, stop.is_set(), record_of(thread, run).aside_at is None) == (0, False, False)
+        assert record_of(thread, behind).state == "created"
+        assert thread.release(run)
+        assert exit_code_of(work_and_delegate_to_death, str(path)) == 9
+
+
 def unreadable(store: Store, thread: str, run: str, *, listed: bool) -> None:
     """Replace the record of a run by one that cannot be read."""
     engine = engine_of(store)

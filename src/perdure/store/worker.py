@@ -280,6 +280,8 @@ class Worker:
             return None
         if task.record.agent not in self._agents and task.record.state not in ENDED:
             return None  # a child whose parents have ended, of an agent that this worker does not have
+        if task.record.aside_at is not None:
+            return None  # its children wait with it until a person releases it
         with self._lock:
             until, hindrance = max(
                 (self._later.get(each.line, (0.0, None)) for each in (task, found)), key=lambda each: each[0]
