@@ -6,7 +6,8 @@ It stops a call if another call of this thread has the same fingerprint and
 (b) it is done but is not in the conversation of the timeline that starts the new call; or
 (c) it is done on this timeline, on another backend; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now; or
-(e) it is done in this run, and the run has since refused an answer and asked its model for another.
+(e) it is done in this run, or in the run that it continues on a fork, and the run has since refused an answer and
+    asked its model for another.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -23,7 +24,8 @@ the commit of its turn with the result.
 
 A call of a child run also passes the guard of the root thread: before it starts, that thread's ledger gets an entry
 for it.  The child's own ledger has its outcome.  It is in a conversation of the root thread if that conversation has the
-call whose tool ran the child.
+call whose tool ran the child, unless that call, or a run between them, ended without success: then a model may delegate
+again and not know.
 
 Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
 is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call
@@ -36,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -57,6 +59,7 @@ from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused
+from perdure.model.run import ENDED, RUN, RunRecord
 from perdure.model.ticket import Ticket
 
 __all__ = [
@@ -131,6 +134,7 @@ Verdict: TypeAlias = MayStart | Repeats
 
 _marks = msgspec.json.Decoder(_GateValue)
 _names = msgspec.json.Decoder(str)
+_runs = msgspec.json.Decoder(RunRecord)
 
 
 def check(
@@ -162,14 +166,15 @@ def check(
     for other in _started(space, gate, after=max(known, seen)):
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
-        own, place = _resolved(space, other)
-        case = _case(space, own, place, record.timeline, head, backend)
+        found = own, place, _ = _resolved(space, other)
+        case = _case(space, found, record.timeline, head, backend)
         if case is None and done(own) and _is_asked_again(space, place, record.run, parent_call, head):
             case = "again"
         if case is not None:
             return Repeats(own, case, gate)
         if done(own):
-            any_done, is_final = True, is_final and _settled_here(space, place)
+            is_final = is_final and _settled_here(space, place) and (place is own or _is_over(place))
+            any_done = True
         elif place is not other:
             is_final = False  # a late result in the child's thread does not change this gate
     if not is_final:
@@ -273,34 +278,65 @@ def done(record: CallRecord) -> bool:
     return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
 
 
-def _resolved(space: Space, other: CallRecord) -> tuple[CallRecord, CallRecord]:
-    """Return what became of a started call, and the call that says where it is in the history.
+class _Resolved(NamedTuple):
+    """What became of a started call, and the call that says where it is in the history."""
 
-    Both are the call itself, unless a child run made it: then its own thread has the first, and the second is the
-    call of this thread whose tool ran the child.
+    own: CallRecord
+    place: CallRecord
+    is_reported: bool = (
+        True  # False: a model is told that what led to the call failed, and not that it was done
+    )
+
+
+def _resolved(space: Space, other: CallRecord) -> _Resolved:
+    """Return what became of a started call.
+
+    Both records are the call itself, unless a child run made it: then its own thread has the first, and the second is
+    the call of this thread whose tool ran the child.
     """
     if other.child_space is None:
-        return other, other
-    own = calls.find(space.beside(other.child_space, other.child_space), other.id)
-    place = calls.find(space, other.parent_call or "")
-    is_known = own is not None and (own.record.state in SETTLED or own.record.state in UNCLEAR)
+        return _Resolved(other, other)
+    inside = space.beside(other.child_space, other.child_space)
+    found, above = calls.find(inside, other.id), calls.find(space, other.parent_call or "")
+    is_known = found is not None and (found.record.state in SETTLED or found.record.state in UNCLEAR)
     # Not started there yet: the entry here was written first, and a process may be about to start it.
-    return (own.record if own is not None and is_known else other), (place.record if place else other)
+    own = found.record if found is not None and is_known else other
+    if above is None:
+        return _Resolved(own, other)
+    place = above.record
+    has_failed = _is_over(place) and not done(place)
+    return _Resolved(own, place, not has_failed and _have_succeeded(inside, own.run, space))
+
+
+def _is_over(call: CallRecord) -> bool:
+    return call.state in SETTLED or call.state in UNCLEAR
+
+
+def _have_succeeded(inside: Space, run: str | None, root: Space) -> bool:
+    """True unless a child run, or one between it and the root thread, ended without success."""
+    while run is not None and inside.name != root.name:
+        record = _run(inside, run)
+        if record is None or record.parent is None:
+            return True  # its thread was removed
+        if record.state in ENDED and record.state != "succeeded":
+            return False
+        inside, run = root.beside(record.parent.space, record.parent.thread), record.parent_run
+    return True
 
 
 def _case(
     space: Space,
-    other: CallRecord,
-    place: CallRecord,
+    found: _Resolved,
     timeline: str,
     head: Digest | None,
     backend: str | None,
 ) -> Case | None:
+    other = found.own
     if other.state == "started" or other.state in UNCLEAR or _failed_elsewhere(other):
         return "unclear"
     if not done(other):
         return None
-    if not _present(space, place, timeline, head):
+    if not found.is_reported or not _present(space, found.place, timeline, head):
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
@@ -311,12 +347,17 @@ def _is_asked_again(
 ) -> bool:
     """True if a call was made by the run that makes the next one, and the run has refused an answer in between.
 
-    A model that has to answer again may take all of its steps again.  The commits since the request are read.
+    A model that has to answer again may take all of its steps again.  On a fork the run that goes on there is meant, too.
+    The commits since the request are read.
     """
     if parent_call is not None:
         parent = calls.find(space, parent_call)
-        run = None if parent is None else parent.record.run
-    if head is None or run is None or made.run != run:
+        run = None if parent is None else _run_of(space, parent.record)
+    made_by = _run_of(space, made)
+    if head is None or run is None or made_by is None:
+        return False
+    runs = {run} if run == made_by else _continued_by(space, run)
+    if made_by not in runs:
         return False
     requests = commits_of(space, made.label)
     for step in loops.steps(space.engine, space.name, head, skip=0, limit=space.step(head).place.depth + 1):
@@ -325,9 +366,32 @@ def _is_asked_again(
         is_refused = [
             isinstance(each, GuardRefused) and each.subject == "output" for each in step.changeset.events
         ]
-        if step.commit.run == run and any(is_refused):
+        if step.commit.run in runs and any(is_refused):
             return True
     return False
+
+
+def _run_of(space: Space, record: CallRecord) -> str | None:
+    """Return the run whose model requested a call, also if it is a copy that was decided on a fork."""
+    while record.run is None and record.copied_from is not None:
+        record = calls.read(space, record.copied_from).record
+    return record.run
+
+
+def _continued_by(space: Space, run: str) -> set[str]:
+    """Return a run and those of other timelines whose open calls it goes on with."""
+    found: set[str] = set()
+    before: str | None = run
+    while before is not None and before not in found:
+        found.add(before)
+        record = _run(space, before)
+        before = None if record is None else record.continues
+    return found
+
+
+def _run(space: Space, id: str) -> RunRecord | None:
+    cell = space.engine.cell(space.name, RUN + id)
+    return None if cell is None or cell.value is None else read_record(cell, _runs)
 
 
 def _failed_elsewhere(other: CallRecord) -> bool:
@@ -373,8 +437,8 @@ def _applies(space: Space, gate: Gate, timeline: str, head: Digest | None, backe
         return False
     until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
     last = next(_started(space, until, after=mark.clear - 1))
-    own, place = _resolved(space, last)
-    return done(own) and _present(space, place, timeline, head)
+    own, place, is_reported = _resolved(space, last)
+    return done(own) and is_reported and _present(space, place, timeline, head)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:

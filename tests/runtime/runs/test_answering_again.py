@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 import perdure
-from perdure import Agent, Call, Guard, Message, Store, Thread
+from perdure import Agent, Call, Guard, Message, Store, Text, Thread, ToolCall
 from perdure.errors import RunFailed
 from perdure.ledger import repeat_guard
+from perdure.model.context import Context
+from perdure.providers.contract import Finished, ModelEvent
 from perdure.testing import Script, fail, say, use
 
 paid: list[int] = []
@@ -154,6 +156,56 @@ def test_a_child_run_that_is_started_again_does_not_pay_again(store: Store) -> N
     result = thread.run("Pay three.")
 
     assert (result.status, paid) == ("waiting", [3])
+
+
+class Counting:
+    """A model that takes these steps by how many it sees, on whatever timeline."""
+
+    backend = "script:counting"
+
+    def __init__(self, *steps: ToolCall | str) -> None:
+        self._steps = steps
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Take the next step."""
+        taken = self._steps[sum(each.role == "assistant" for each in context.messages)]
+        words, calls = ((Text(taken),), ()) if isinstance(taken, str) else ((), (taken,))
+        yield Finished(message=Message("assistant", words, calls))
+
+
+def decided_on_a_fork(store: Store) -> Thread:
+    """Return the fork on which a run went on that had paid and was asked for another answer on `main`."""
+    pay, ask = ToolCall("c", "pay", '{"amount": 3}'), ToolCall("c", "ask", "{}")
+    guards = [Guard("secrets", output=no_secrets)]
+    model = Counting(pay, "A secret.", ask, pay, "Fine.")
+    agent = Agent("clerk", backend=model, tools=[PAY, asked], guards=guards, answer_retries=1)
+    assert store.thread("t", agent=agent).run("Pay three.").status == "waiting"
+    store.thread("t").fork("fork")
+    fork = store.thread("t", agent=agent, timeline="fork")
+    fork.decide(fork.approvals()[0].call, "approve", by="ann")
+    return fork
+
+
+@perdure.tool(name="ask", effect="external_write", ask=True)
+def asked() -> str:
+    """Ask a person first."""
+    return "asked"
+
+
+def test_the_run_that_goes_on_with_it_on_a_fork_does_not_pay_again(store: Store) -> None:
+    """It has another id, and its model may take all steps again as well."""
+    fork = decided_on_a_fork(store)
+
+    assert (fork.resume().status, paid, question(fork)) == ("waiting", [3], ("repeat", "again"))
+
+
+def test_control_without_the_run_before_it_a_fork_pays_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds the second payment back there is the look at the run that it continues."""
+    monkeypatch.setattr(repeat_guard, "_continued_by", lambda _, run: {run})
+
+    assert (decided_on_a_fork(store).resume().status, paid) == ("succeeded", [3, 3])
 
 
 def test_control_without_a_refusal_the_model_may_pay_twice(store: Store) -> None:

@@ -8,21 +8,25 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent, Call, Store, aio
+from perdure import Agent, Call, Stop, Store, aio
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, RunFailed, Unavailable
+from perdure.ledger import repeat_guard
 from perdure.model.context import Context
+from perdure.model.effect import Effect
 from perdure.model.message import Text
 from perdure.providers.contract import ModelEvent
 from perdure.runtime.run.child import CHILD_DEPTH_MAX, cancel_all
 from perdure.runtime.session.environment import RunEnvironment, StoreRuntime
 from perdure.runtime.session.lease_keeper import LeaseKeeper
 from perdure.testing import Script, crash, fail, say, step, use
+from perdure.testing.script import ScriptStep
 from tests.coded import raises
 
 paid: list[str] = []
@@ -842,6 +846,102 @@ def test_a_second_payment_on_one_line_is_the_models_choice(store: Store) -> None
     assert again.run("once more").status == "succeeded"
     assert paid == ["bob", "bob"]
     assert store.verify().ok
+
+
+def delegating_twice(*children: Agent, effect: Effect = "none") -> Agent:
+    """Return a parent that delegates to one child after the other, in words of its own each time."""
+    left = list(children)
+
+    @perdure.tool(effect=effect)
+    def delegate(task: str, call: Call) -> str:
+        """Let another agent do it."""
+        return str(call.run(left.pop(0), task).text)
+
+    steps = (use("delegate", task="go"), use("delegate", task="go on"), say("Done."))
+    return Agent("parent", backend=Script(*steps), tools=[delegate])
+
+
+def failing(*steps: ScriptStep) -> Agent:
+    """Return a child whose backend cannot be reached after these steps."""
+    return Agent("child", backend=Script(*steps, fail()), tools=[pay])
+
+
+@pytest.mark.parametrize("effect", ["none", "external_write"])
+def test_what_a_child_paid_before_it_failed_is_not_paid_again_unasked(store: Store, effect: Effect) -> None:
+    """The parent's model is told that the child failed, so it delegates again and does not know of the payment."""
+    agent = delegating_twice(failing(use("pay", to="bob")), paying(), effect=effect)
+
+    result = store.thread("t", agent=agent).run("go")
+
+    assert (result.status, paid) == ("waiting", ["bob"])
+    assert [ticket.action for ticket in result.approvals] == ["repeat"]
+
+
+def test_what_a_child_paid_that_was_resolved_as_not_done_is_not_paid_again_unasked(store: Store) -> None:
+    """A person who says that the delegation was not done has not said that the payment may be repeated."""
+    children = failing(use("pay", to="bob")), failing()
+    thread = store.thread("t", agent=delegating_twice(*children, effect="external_write"))
+    thread.run("go")
+    for _, call in store.unclear_calls():
+        thread.resolve(call.id, "not_done", by="ann")
+    second = store.thread("t", agent=delegating(paying()))
+
+    assert (second.run("go on").status, paid) == ("waiting", ["bob"])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("how", ["stopped", "failed"])
+def test_what_a_run_below_paid_that_did_not_succeed_is_not_paid_again_unasked(
+    store: Store, how: str, depth: int
+) -> None:
+    """The tool that ran it says nothing of that, so the parent's model sees a call that succeeded."""
+    steps = (use("pay", to="bob"), fail() if how == "failed" else say("Paid."))
+    child = Agent("child", backend=Script(*steps), tools=[pay], stop=Stop(steps=1 if how == "stopped" else 9))
+    left = [child, paying()]
+
+    @perdure.tool(effect="none")
+    def delegate(task: str, call: Call) -> str:
+        """Let another agent do it, whatever comes of it."""
+        try:
+            return str(call.run(left.pop(0), task).text)
+        except RunFailed:
+            return "There was a problem."
+
+    two = (use("delegate", task="go"), use("delegate", task="go on"), say("Done."))
+    agent = Agent("parent", backend=Script(*two), tools=[delegate])
+    if depth == 2:
+        agent = delegating(replace(agent, name="between"))
+
+    result = store.thread("t", agent=agent).run("go")
+
+    assert (result.status, paid) == ("waiting", ["bob"])
+
+
+def test_a_payment_of_two_that_were_made_below_one_failed_call_is_not_made_again(store: Store) -> None:
+    """The child meant both; the guard has seen the first while the call was under way, which proves nothing now."""
+    twice = failing(use("pay", to="bob"), use("pay", to="bob"))
+
+    result = store.thread("t", agent=delegating_twice(twice, paying())).run("go")
+
+    assert (result.status, paid) == ("waiting", ["bob", "bob"])
+
+
+def test_a_child_that_failed_before_it_paid_is_no_obstacle(store: Store) -> None:
+    """Nothing was done that the next child could repeat."""
+    result = store.thread("t", agent=delegating_twice(failing(), paying())).run("go")
+
+    assert (result.status, paid) == ("succeeded", ["bob"])
+
+
+def test_control_without_a_look_at_the_end_of_the_call_it_is_paid_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds the second payment back is how the call and the run of the first child ended."""
+    monkeypatch.setattr(repeat_guard, "_is_over", lambda _: False)
+    monkeypatch.setattr(repeat_guard, "_have_succeeded", lambda *_: True)
+    agent = delegating_twice(failing(use("pay", to="bob")), paying())
+
+    assert (store.thread("t", agent=agent).run("go").status, paid) == ("succeeded", ["bob", "bob"])
 
 
 def test_the_roots_ledger_says_what_became_of_a_childs_payment(store: Store) -> None:
