@@ -605,6 +605,27 @@ def test_a_worker_forgets_the_end_of_a_child_whose_parent_went_on(store: Store) 
     assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
 
 
+@pytest.mark.parametrize("how", ["sealed", "removed"])
+def test_a_decided_child_whose_parent_cannot_go_on_is_due_no_longer(store: Store, how: str) -> None:
+    """It waits with a parent on a sealed timeline, whose forks can go on; it ends with one whose thread was removed."""
+    helper, boss = nursery()
+    thread = store.thread("t", agent=boss)
+    thread.run("Do it.")
+    child = store.thread(next(each.id for each in store.threads() if each.id != "t"), agent=helper)
+    child.decide(child.approvals()[0].call, "approve", by="ann")
+    _ = thread.seal() if how == "sealed" else thread.rm(force=True)
+    stop = threading.Event()
+    timer = threading.Timer(60, stop.set)
+    timer.start()
+
+    store.work([boss, helper], until_idle=True, stop=stop)
+
+    timer.cancel()
+    assert not stop.is_set()
+    assert [each.state for each in child.runs()] == ["waiting" if how == "sealed" else "cancelled"]
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
 def nursery(*, dies: bool = False) -> tuple[Agent, Agent]:
     """A helper that asks before it sends, or ends its process, and an agent that delegates to it."""
     helper = Agent("helper", backend=Script(use("send", to=1), say("Helped.")), tools=[send])

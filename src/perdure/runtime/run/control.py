@@ -29,7 +29,7 @@ from perdure.errors import (
 from perdure.history import reader
 from perdure.history.ancestry import stands_on
 from perdure.history.changes.values import Given
-from perdure.history.space import Space, read_record
+from perdure.history.space import Space, read_record, removed
 from perdure.ledger import calls, decisions, effect_limit, tickets
 from perdure.ledger.held import check_released
 from perdure.model import canonical, names
@@ -556,8 +556,10 @@ def _over_above(space: Space, child: RunRecord) -> str | None:
     while record.parent is not None and record.parent_run is not None:
         call, thread = record.parent.call, record.parent.thread
         space = space.beside(record.parent.space, thread)
+        if removed(space):
+            return f"thread '{thread}' of its parent was removed"
         found = records.find(space, record.parent_run)
-        if found is None:  # the parent's thread was removed
+        if found is None:  # the parent's thread is not in this store
             break
         record = found.record
         if record.cancel is not None:

@@ -15,7 +15,7 @@ from perdure.engines.contract import CellWrite, HeadOf, LedgerOf, time_of_day
 from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Held, Moved, PerdureError, RunFailed, Unavailable
 from perdure.history import reader, timelines
-from perdure.history.space import Space
+from perdure.history.space import Space, removed
 from perdure.ledger import decisions, tickets
 from perdure.ledger.held import check_released
 from perdure.model.head import MAIN
@@ -64,12 +64,17 @@ async def take(env: RunEnvironment, id: str, *, deaths_max: int) -> Result | Non
         if record.due is not None:
             await env.run_blocking(partial(_end_due, env.space, kept))
         return None
-    if record.parent is not None and await env.run_blocking(partial(above, env.space, record)):
+    root = None if record.parent is None else await env.run_blocking(partial(above, env.space, record))
+    if root is not None:
         if record.state == "waiting":
             await env.run_blocking(partial(check_released, env.space))
-            await env.run_blocking(partial(_expired, env, kept))
+            can_go_on = await env.run_blocking(partial(_expired, env, kept))
+            if can_go_on and await env.run_blocking(
+                partial(_is_sealed, env.space.beside(root[0], root[0]), root[1])
+            ):
+                await env.run_blocking(partial(_let_wait, env.space, kept))
         return None  # its parent's tool goes on with it
-    if record.state != "created" and await env.run_blocking(partial(_is_sealed, env, record)):
+    if record.state != "created" and await env.run_blocking(partial(_is_sealed, env.space, record)):
         await env.run_blocking(partial(_leave_sealed, env, kept))
         return None
     if record.state in ("created", "waiting"):
@@ -108,15 +113,15 @@ def above(space: Space, record: RunRecord) -> tuple[str, RunRecord] | None:
     while record.parent is not None and record.parent_run is not None:
         inside = space.beside(record.parent.space, record.parent.thread)
         kept = records.find(inside, record.parent_run)
-        if kept is None or kept.record.state in ENDED:
+        if kept is None or kept.record.state in ENDED or removed(inside):
             break  # nothing goes on with it but itself
         found, record = (inside.name, kept.record), kept.record
     return found
 
 
-def _is_sealed(env: RunEnvironment, record: RunRecord) -> bool:
+def _is_sealed(space: Space, record: RunRecord) -> bool:
     """True if the run's timeline takes no more writes, so that the run cannot go on."""
-    return reader.hold_of(env.space, record.timeline).sealed
+    return reader.hold_of(space, record.timeline).sealed
 
 
 def _leave_sealed(env: RunEnvironment, kept: VersionedRun) -> None:
@@ -126,8 +131,14 @@ def _leave_sealed(env: RunEnvironment, kept: VersionedRun) -> None:
     """
     if kept.record.state == "running" and not lives(env, kept.record):
         end_undone(env.space, kept.record, "its timeline is sealed")
-    elif kept.record.state == "waiting" and kept.record.due is not None:
-        records.apply(env.space, "wait", *records.moved(kept, "waiting", at=kept.record.at)[0])
+    elif kept.record.state == "waiting":
+        _let_wait(env.space, kept)
+
+
+def _let_wait(space: Space, kept: VersionedRun) -> None:
+    """Let a run that waits be due no longer."""
+    if kept.record.due is not None:
+        records.apply(space, "wait", *records.moved(kept, "waiting", at=kept.record.at)[0])
 
 
 _UNDONE = "the turn that it belongs to was undone"
