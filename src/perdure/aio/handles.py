@@ -50,7 +50,7 @@ from perdure.runtime.agent.agent import Agent, RunLimits
 from perdure.runtime.calls import direct_call, reconcile
 from perdure.runtime.calls.direct_call import CallResult
 from perdure.runtime.events import Happening
-from perdure.runtime.run import control
+from perdure.runtime.run import control, queue
 from perdure.runtime.run import replay as replays
 from perdure.runtime.run.replay import ReplayReport
 from perdure.runtime.run.start import Input
@@ -349,6 +349,15 @@ class Thread(_TimelineProxy[thread.Thread]):
         yield None  # it has begun, although no event may come for long
         async for event in followed(env, self.off_loop, following, news):
             yield event
+
+    async def wait(self, run: str, seconds: float | None = None) -> Result:
+        """Wait for a run of this thread, wherever it is carried on, and return its result; nothing is run here.
+
+        Returns what `run` returns, when the run has ended or waits for a decision.  Raises `RunFailed` if it failed,
+        `NotFound` if there is none, and `Unavailable` if it goes on after `seconds`; None waits as long as it takes.
+        Cancelling the task that awaits it leaves the run alone.
+        """
+        return await queue.wait(await self._env(), run, seconds)
 
     async def resume(self, run: str | None = None, *, retry: bool = False) -> Result:
         """Resume a run that was interrupted, or whose approval was decided; None: the one on this timeline.

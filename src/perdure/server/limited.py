@@ -456,6 +456,10 @@ class LimitedThread(_LimitedReads, Thread):
         """Return the cursor before a run that is seen."""
         return super().cursor_before(self.find_run(run).id)
 
+    def wait(self, run: str, seconds: float | None = None) -> Result:
+        """Wait for a run that is seen."""
+        return super().wait(self.find_run(run).id, seconds)
+
     def interrupted(self, run: str) -> bool:
         """True if a run that is seen was interrupted."""
         return super().interrupted(self.find_run(run).id)

@@ -47,6 +47,11 @@ class LimitedHandle(aio.Thread):
                 if await self.off_loop(partial(self._held.sees_event, each)):
                     yield each
 
+    async def wait(self, run: str, seconds: float | None = None) -> Result:
+        """Wait for a run that is seen."""
+        await self.off_loop(lambda: self._held.find_run(run))
+        return await super().wait(run, seconds)
+
     async def resume(self, run: str | None = None, *, retry: bool = False) -> Result:
         """Resume a run whose timeline is seen."""
         await self.off_loop(lambda: self._held.check_own_run(run))

@@ -142,10 +142,18 @@ class Runs(Line, ABC):
         """Queue an input for a worker, durably, and return the id of its run, which has not begun.
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
-        returns the same run and queues nothing; `run` with that id begins it here.  `cancel` ends a run that has not
-        begun.  Raises `Conflict` if the id was used with another input, `Sealed` if the timeline takes no more writes.
+        returns the same run and queues nothing; `run` with that id begins it here.  `wait` waits for its result,
+        `cancel` ends a run that has not begun.  Raises `Conflict` if the id was used with another input, `Sealed` if the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
+
+    def wait(self, run: str, seconds: float | None = None) -> Result:
+        """Wait for a run of this thread, wherever it is carried on, and return its result; nothing is run here.
+
+        Returns what `run` returns, when the run has ended or waits for a decision.  Raises `RunFailed` if it failed,
+        `NotFound` if there is none, and `Unavailable` if it goes on after `seconds`; None waits as long as it takes.
+        """
+        return event_loop.drive(queue.wait(self._env(), run, seconds))
 
     def schedule(
         self,

@@ -1,4 +1,4 @@
-"""Queues inputs: a run that a worker begins later, now or at a time, and the bell that wakes workers.
+"""Queues inputs: a run that a worker begins later, now or at a time, the bell that wakes workers, and waiting for the end.
 
 One write has the run's record, its input and its place in the queue of the timeline.  The op_id of that write is the
 one of the input, so the same input is queued once, and `run` with the same id finds the run that was queued.  Inputs
@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
+from math import inf
+from time import monotonic
 
 import msgspec
 
@@ -24,17 +27,19 @@ from perdure.context.render.media import brought_in
 from perdure.engines import loops
 from perdure.engines.contract import Cell, CellWrite, Engine, Write, time_of_day
 from perdure.engines.loops import Attempts
-from perdure.errors import Conflict, Invalid, Moved, OpReused, PerdureError
+from perdure.errors import Conflict, Invalid, Moved, OpReused, PerdureError, RunFailed, Unavailable
 from perdure.history import reader
 from perdure.history.space import Space, read_record
-from perdure.model import canonical
+from perdure.model import canonical, names
 from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
-from perdure.model.run import QUEUES, HeadPolicy, OnFailure, RunRecord
+from perdure.model.run import ENDED, QUEUES, HeadPolicy, OnFailure, RunRecord
+from perdure.runtime.calls import recovery
 from perdure.runtime.run.start import INPUT, Inbound, Input, RunRequest, given_before_as, inbound, other_words
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.records import QUEUE, WORK
+from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
 
 __all__ = ["QueuedInput", "arm", "first_on", "queue", "queued", "ring"]
@@ -68,6 +73,7 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
+_NEWS_SECONDS = 3_600.0  # for which the engine is asked for news at once
 _inputs = msgspec.json.Decoder(QueuedInput)
 _places = msgspec.json.Decoder(int)
 
@@ -127,6 +133,51 @@ def queue(
         if arrived.op_id is None or given_before_as(space, timeline, arrived) == record.id:
             ring(space)
             return record.id
+
+
+async def wait(env: RunEnvironment, id: str, seconds: float | None = None) -> Result:
+    """Return the result of a run once it has ended, or waits for a decision; nothing is run here.
+
+    A run that waits for a time, or whose decision was made, is one that goes on.  Raises `RunFailed` if it failed, and
+    `Unavailable` if it goes on after these seconds; None: it is waited for as long as it takes.
+    """
+    names.check_id("run", id)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and seconds >= 0):
+        raise Invalid(
+            f"a time-out is some seconds, not {seconds!r}; nothing was done.",
+            code="timeout_invalid",
+            timeout=seconds,
+        )
+    ends_at = inf if seconds is None else monotonic() + seconds
+    seen = -1  # a write after the record was read is news
+    while True:
+        found = await env.run_blocking(partial(_outcome, env, id))
+        if isinstance(found, Result):
+            if found.status == "failed":
+                raise RunFailed(found)
+            return found
+        left = ends_at - monotonic()
+        if left <= 0:
+            raise Unavailable(
+                f"run '{id}' of '{env.space.label}' goes on after {seconds:g} s: it is {found.state}; nothing was changed.",
+                code="run_goes_on",
+                advice="Wait again; a run that is created needs a worker.",
+                run=id,
+                thread=env.space.label,
+                state=found.state,
+            )
+        seen = await env.store_runtime.news.wait(env.space, seen, min(left, _NEWS_SECONDS))
+
+
+def _outcome(env: RunEnvironment, id: str) -> Result | RunRecord:
+    """Return the result of a run, or its record while it goes on."""
+    space, record = env.space, records.read(env.space, id).record
+    is_asked = record.state == "waiting" and not recovery.is_decided(space, record, env.owners)
+    if record.state not in ENDED and not is_asked:
+        return record
+    result = result_of(space, record, at=last_of(space, record))
+    return result if record.state in ENDED or result.approvals else record
 
 
 def _enter(space: Space, arrived: Inbound, record: RunRecord, count: Cell | None, last: int) -> None:
