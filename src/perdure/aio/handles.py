@@ -316,21 +316,25 @@ class Thread(_TimelineProxy[thread.Thread]):
     ) -> AsyncGenerator[Happening | None]:
         """Run the agent and yield events as they happen.  Leaving the loop does not stop the run; `cancel` does.
 
-        Raises, where the stream is read, what `run` raises.
+        The same `id` while its run lives joins that run.  Raises, where the stream is read, what `run` raises.
         """
         env = await self._env()
-        going_on = partial(
-            control.run,
-            env,
-            input,
-            id=id,
-            state=state,
-            output=output,
-            head_policy=head_policy,
-            on_failure=on_failure,
-            retry=retry,
-        )
-        async for event in self._watched(env, going_on):
+
+        def work(watching: Watching) -> Coroutine[Any, Any, Result]:
+            return control.run(
+                env,
+                input,
+                id=id,
+                state=state,
+                output=output,
+                head_policy=head_policy,
+                on_failure=on_failure,
+                retry=retry,
+                begun=watching.begun,
+                joined=watching.joins,
+            )
+
+        async for event in self._watched(env, work):
             yield event
 
     @begins_first
@@ -377,7 +381,11 @@ class Thread(_TimelineProxy[thread.Thread]):
         """
         own = await self._env()
         env = await self.off_loop(lambda: control.line_of(own, run))
-        async for event in self._watched(env, partial(control.resume, env, run, retry=retry)):
+
+        def work(watching: Watching) -> Coroutine[Any, Any, Result]:
+            return control.resume(env, run, retry=retry, begun=watching.begun)
+
+        async for event in self._watched(env, work):
             yield event
 
     async def cancel(
@@ -433,14 +441,14 @@ class Thread(_TimelineProxy[thread.Thread]):
         return await direct_call.call(await self._env(), tool, arguments, id=id)
 
     async def _watched(
-        self, env: RunEnvironment, work: Callable[..., Coroutine[Any, Any, Result]]
+        self, env: RunEnvironment, work: Callable[[Watching], Coroutine[Any, Any, Result]]
     ) -> AsyncIterator[Happening]:
-        """Yield the events of the run that `work` begins; `work` calls `begun` when it has."""
+        """Yield the events of the run that `work` begins or joins, of which it tells the watcher."""
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         watching = await self.off_loop(lambda: Watching(env, waker(loop, news)))
-        task = begin_run(work(begun=watching.begun), watching, self.tool_threads)
-        async for event in events_of(self.off_loop, watching, news, task):
+        task = begin_run(work(watching), watching, self.tool_threads)
+        async for event in events_of(env, self.off_loop, watching, news, task):
             yield event
 
     async def _env(self) -> RunEnvironment:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Protocol, TypeVar
 
 from perdure.runtime.events import Happening
@@ -61,12 +61,24 @@ def begin_run(
 
 
 async def events_of(
-    work: _Work, watching: Watching, news: asyncio.Event, task: asyncio.Task[Result]
+    env: RunEnvironment,
+    work: _Work,
+    watching: Watching,
+    news: asyncio.Event,
+    task: asyncio.Task[Result],
 ) -> AsyncIterator[Happening]:
     """Yield the events of a run; leaving the iteration does not stop the run."""
     try:
         while not watching.ready.is_set():
             await _next(news)
+        if watching.joined is not None:
+            following = await work(watching.follow_joined)
+            joined = followed(env, work, following, news, until=task.done)
+            async with aclosing(joined):
+                async for event in joined:
+                    yield event
+                    if watching.is_end(event):
+                        break
         while not watching.is_over:
             # Words are handed on here; for a commit a worker reads the store.
             for event in watching.words() or await work(lambda: list(watching.news(0))):
@@ -83,11 +95,18 @@ async def events_of(
 
 
 async def followed(
-    env: RunEnvironment, work: _Work, following: Following, news: asyncio.Event
-) -> AsyncIterator[Happening]:
-    """Yield the events of a timeline as they are committed."""
+    env: RunEnvironment,
+    work: _Work,
+    following: Following,
+    news: asyncio.Event,
+    *,
+    until: Callable[[], bool] = lambda: False,
+) -> AsyncGenerator[Happening]:
+    """Yield the events of a timeline as they are committed, `until` that is true; `news` is set when it may be."""
     try:
-        while (events := following.words() or await work(lambda: following.step(0))) is not None:
+        while (
+            not until() and (events := following.words() or await work(lambda: following.step(0))) is not None
+        ):
             for event in events:
                 yield event
             if following.is_quiet:

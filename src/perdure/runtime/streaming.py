@@ -274,6 +274,7 @@ class Follower:
 
 _MOVES_MAX = 1_000  # that are read to find out where a cursor was, and which lines the timeline was on
 _MOVES_PAGE = 256
+_END = "run_finished"  # the reason of a run's last commit
 _CALLS_MAX = 64  # that a run of another process may have under way to be told of each
 _IDLE_SECONDS = 30.0
 _WAIT_SECONDS = 1.0  # a process that ends writes nothing: so often it is asked whether the run's still lives
@@ -293,18 +294,43 @@ class Watching:
         self.watcher: Watcher | None = None
         self.result: Result | None = None
         self.error: BaseException | None = None
+        self._has_end = False  # the end of the joined run was read
+        self.joined: str | None = None  # the run that lives already, if the input was given before
+        self._following: Following | None = None  # of that run
         self._feed: Feed | None = None
 
     def begun(self, start: Started) -> None:
-        """Watch the run that has begun."""
+        """Watch the run that has begun; one that was joined is followed already."""
+        if self.joined is not None:
+            return
         self._feed = start.journal.feed
         self.watcher = self._feed.watch(self._wake)
         self.watcher.give(CommitNotice(start.journal.head.commit))  # the input is durable already
         self._tell()
 
+    def joins(self, run: str) -> None:
+        """Follow a run that lives already, here or in another process, instead of a new one."""
+        self.joined = run
+        self._tell()
+
+    def follow_joined(self) -> Following:
+        """Return what follows the joined run from its beginning; the caller closes it."""
+        assert self.joined is not None
+        place = cursor_before(self._env.space, self.joined)
+        following = Following(self._env, None if place is None else str(place), wait=True, wake=self._wake)
+        self.follower, self._following = following.follower, following
+        return following
+
+    def is_end(self, event: Happening) -> bool:
+        """True if nothing of the joined run follows an event."""
+        self._has_end = isinstance(event, Committed) and (event.run, event.reason) == (self.joined, _END)
+        return self._has_end
+
     def ended(self, result: Result | None, error: BaseException | None) -> None:
         """Set the result or the error of the run."""
         self.result, self.error = result, error
+        if self._following is not None:
+            self._following.wake()
         if self.watcher is not None:
             self.watcher.end()
         self.settled.set()
@@ -351,12 +377,16 @@ class Watching:
         if self.watcher is not None:
             yield from self.news(0)
         has_events = False
-        if self.error is None:  # else only commits that the run confirmed are yielded
+        if self.error is None and not self._has_end:  # else only commits that the run confirmed are yielded
             for event in self.follower.read():
                 has_events = True
                 yield event
         if (
-            self.watcher is None and not has_events and self.result is not None and self.result.text
+            self.watcher is None
+            and self.joined is None
+            and not has_events
+            and self.result is not None
+            and self.result.text
         ):  # said before
             yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
 
@@ -397,15 +427,15 @@ class Following:
         """
         self._env, self._wait = env, wait
         self._pid = os.getpid()
-        self._follower = Follower(env.space, env.timeline, _place(env, after))
+        self.follower = Follower(env.space, env.timeline, _place(env, after))
         self._feed: Feed | None = None
         self._watcher: Watcher | None = None
         self._lease: Lease | None = None  # as it was when the thread was last read
         self._begun: set[str] = set()  # calls of a run in another process that were reported as started
         self._woken = threading.Event()  # a run has begun in this process
-        self._wake = wake or self._woken.set
+        self.wake = wake or self._woken.set
         self.seen = -1  # the standing of the thread when it was last read
-        env.store_runtime.feeds.expect(env.space.name, env.timeline, self._wake)
+        env.store_runtime.feeds.expect(env.space.name, env.timeline, self.wake)
 
     def step(self, timeout: float) -> list[Happening] | None:
         """Return the new events, after waiting up to `timeout` seconds for one; None: nothing more comes."""
@@ -417,13 +447,13 @@ class Following:
         self._woken.clear()
         self._feed = self._env.store_runtime.feeds.find(space.name, timeline)
         if self._feed is not None:
-            self._watcher = self._feed.watch(self._wake)
-            found: list[Happening] = list(self._follower.read(self._watcher.at))
+            self._watcher = self._feed.watch(self.wake)
+            found: list[Happening] = list(self.follower.read(self._watcher.at))
             if self._feed.is_mirror:  # what begins from now on comes through it
                 found += self._begun_calls(self._feed.run)
             message, text, reasoning = self._watcher.spoken
             if text or reasoning:
-                found.append(TextSoFar(text, self._follower.cursor, message, reasoning, self._feed.run))
+                found.append(TextSoFar(text, self.follower.cursor, message, reasoning, self._feed.run))
             return found
         is_live = self._is_live()
         if is_live and self._lease is not None:
@@ -432,7 +462,7 @@ class Following:
         news = space.engine.wait({space.name: self.seen}, timeout if goes_on else 0, woken=self._woken)
         if news:
             self.seen, self._lease = news[space.name], leases.current(space, timeline)
-            found = list(self._follower.read())
+            found = list(self.follower.read())
             is_live = self._is_live()
             if is_live and self._lease is not None:
                 found += self._begun_calls(self._lease.run)
@@ -440,7 +470,7 @@ class Following:
                 return found
         if self._wait or is_live:
             return []
-        return list(self._follower.read()) or None  # the run may have ended just now
+        return list(self.follower.read()) or None  # the run may have ended just now
 
     def _is_repeated_start(self, item: Live, *, is_mirror: bool) -> bool:
         """True if an item reports that a call has started, and that was read from the store before.
@@ -465,11 +495,11 @@ class Following:
         begun = [each for each in last if each.run == run and each.state == "started"]
         new = [each for each in begun if each.id not in self._begun]
         self._begun = {each.id for each in last} & self._begun | {each.id for each in new}
-        return [CallProgress(each.id, each.tool, each.state, cursor=self._follower.cursor) for each in new]
+        return [CallProgress(each.id, each.tool, each.state, cursor=self.follower.cursor) for each in new]
 
     def words(self) -> list[Happening]:
         """Return what the run said before its next commit; the store is not read, so that an event loop can call this."""
-        return _words(self._watcher, self._feed, self._pid, self._follower.cursor)
+        return _words(self._watcher, self._feed, self._pid, self.follower.cursor)
 
     @property
     def is_quiet(self) -> bool:
@@ -492,7 +522,7 @@ class Following:
 
     def close(self) -> None:
         """Stop reading for good."""
-        self._env.store_runtime.feeds.expect_no_more(self._env.space.name, self._env.timeline, self._wake)
+        self._env.store_runtime.feeds.expect_no_more(self._env.space.name, self._env.timeline, self.wake)
         self.leave()
 
     def leave(self) -> None:
@@ -506,9 +536,9 @@ class Following:
         run, is_mirror = (None, False) if self._feed is None else (self._feed.run, self._feed.is_mirror)
         for item in watcher.take(timeout):
             if isinstance(item, CommitNotice):
-                found += self._follower.read(item.commit)
+                found += self.follower.read(item.commit)
             elif not self._is_repeated_start(item, is_mirror=is_mirror):
-                found.append(_placed(item, self._follower.cursor, run))
+                found.append(_placed(item, self.follower.cursor, run))
         if watcher.over:
             self.leave()
         elif not found and self._feed is not None and self._feed.is_mirror:
@@ -549,6 +579,8 @@ def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[H
     start(watching)
     watching.ready.wait()
     try:
+        if watching.joined is not None:
+            yield from _joined(watching)
         while not watching.is_over:
             yield from watching.news(_WAIT_SECONDS)
         watching.settled.wait()
@@ -556,6 +588,19 @@ def stream(env: RunEnvironment, start: Callable[[Watching], None]) -> Iterator[H
         yield watching.end()
     finally:
         watching.leave()
+
+
+def _joined(watching: Watching) -> Iterator[Happening]:
+    """Yield the events of the run that was joined, until its result is known."""
+    following = watching.follow_joined()
+    try:
+        while not watching.settled.is_set():
+            for event in following.step(_WAIT_SECONDS) or ():
+                yield event
+                if watching.is_end(event):
+                    return
+    finally:
+        following.close()
 
 
 def follow(env: RunEnvironment, after: str | None, *, wait: bool = False) -> Iterator[Happening]:

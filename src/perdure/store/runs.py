@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from perdure.runtime.inference import switch
     from perdure.runtime.run import calls_of_run, control, queue, take
     from perdure.runtime.run import child as child_runs
-    from perdure.runtime.run.start import Input, Started
+    from perdure.runtime.run.start import Input
     from perdure.runtime.session import records, steering
     from perdure.runtime.session import result as results
     from perdure.runtime.session.environment import RunEnvironment
@@ -189,12 +189,13 @@ class Runs(Line, ABC):
     ) -> Iterator[Happening]:
         """Run the agent and yield the events as they happen; the last event has the result.
 
-        A failed run raises `RunFailed` instead.  Leaving the loop does not stop the run; `cancel` does.
+        A failed run raises `RunFailed` instead.  Leaving the loop does not stop the run; `cancel` does.  The same `id`
+        while its run lives, in any process, joins that run and yields its events from the beginning.
         """
         env = self._env()
         return self._watched(
             env,
-            lambda begun: control.run(
+            lambda watching: control.run(
                 env,
                 input,
                 id=id,
@@ -203,7 +204,8 @@ class Runs(Line, ABC):
                 head_policy=head_policy,
                 on_failure=on_failure,
                 retry=retry,
-                begun=begun,
+                begun=watching.begun,
+                joined=watching.joins,
             ),
         )
 
@@ -230,7 +232,9 @@ class Runs(Line, ABC):
         Leaving the loop does not stop the run; `cancel` does.  Reading the events raises what `resume` raises.
         """
         env = control.line_of(self._env(), run)
-        return self._watched(env, lambda begun: control.resume(env, run, retry=retry, begun=begun))
+        return self._watched(
+            env, lambda watching: control.resume(env, run, retry=retry, begun=watching.begun)
+        )
 
     def cancel(self, run: str | None = None, *, why: str = "cancelled", by: str | None = None) -> RunRecord:
         """Cancel a run; None: the run on this timeline.  The request is durable; a live run stops as soon as it can.
@@ -438,12 +442,12 @@ class Runs(Line, ABC):
         return plan.rework_with(self._env())
 
     def _watched(
-        self, env: RunEnvironment, work: Callable[[Callable[[Started], None]], Coroutine[Any, Any, Result]]
+        self, env: RunEnvironment, work: Callable[[Watching], Coroutine[Any, Any, Result]]
     ) -> Iterator[Happening]:
         def start(watching: Watching) -> None:
             def go() -> None:
                 try:
-                    watching.ended(event_loop.drive(work(watching.begun)), None)
+                    watching.ended(event_loop.drive(work(watching)), None)
                 except BaseException as error:  # noqa: BLE001  # it is raised where the stream is read
                     watching.ended(None, error)
 

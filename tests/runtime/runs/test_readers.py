@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -314,3 +314,121 @@ def test_a_cursor_of_another_thread_is_refused(store: Store) -> None:
         list(two.follow(after=cursor))
     with pytest.raises(perdure.errors.Invalid):
         list(two.follow(after="nonsense"))
+
+
+def test_the_same_input_again_joins_the_live_run(store: Store) -> None:
+    """Its stream begins with the input, has the words so far, and goes on; control: before, only the end came."""
+    model = Pausing()
+    thread = store.thread("trip", agent=Agent("planner", backend=model))
+    first = thread.stream("go", id="m1")
+    next(first)
+    model.inside.wait()
+    second = store.thread("trip", agent=Agent("planner", backend=Script())).stream("go", id="m1")
+    events: list[Happening] = []
+    while not any(isinstance(event, TextSoFar) for event in events):
+        events.append(next(second))
+    assert isinstance(events[0], Happened)
+    assert events[0].text == "go"
+
+    model.go_on.set()
+    events += second
+
+    assert [event.text for event in events if isinstance(event, TextSoFar)] == ["Hell"]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["o."]
+    check_joined(events, everything(thread, events[0]))
+
+
+def check_joined(events: list[Happening], expected: list[Happened | Committed]) -> None:
+    """Words while they are written, each durable event once, and the result."""
+    assert any(isinstance(event, TextSoFar | TextDelta) for event in events)
+    assert durable(events) == expected
+    check_words(events)
+    assert isinstance(events[-1], RunEnded)
+
+
+class Talking(Pausing):
+    """A model that says one word after another until it is told to end."""
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Talk."""
+        said = ""
+        while not self.go_on.is_set():
+            said += "so "
+            yield TextChunk("so ")
+            self.inside.set()
+            await asyncio.sleep(0.005)
+        yield Finished(message=Message("assistant", (Text(said),)))
+
+
+def _speak(pipe: Pipe, path: str) -> None:
+    """Run the agent of input 'm1', and talk until it is told to end."""
+    model = Talking()
+
+    def answer() -> None:
+        model.inside.wait()
+        pipe.send("inside")
+        pipe.recv()
+        model.go_on.set()
+
+    threading.Thread(target=answer, daemon=True).start()
+    with perdure.open(path) as store:
+        store.thread("trip", agent=Agent("planner", backend=model)).run("go", id="m1")
+
+
+@pytest.mark.parametrize("where", ["here", "in another process"])
+def test_an_async_stream_joins_too(tmp_path: Path, where: str) -> None:
+    """In the process of the run and in another one."""
+    path = str(tmp_path / "store.db")
+
+    async def read(store: aio.Store, go_on: Callable[[], None]) -> list[Happening]:
+        thread = await store.thread("trip", agent=Agent("planner", backend=Script()))
+        events: list[Happening] = []
+        async for event in thread.stream("go", id="m1"):
+            events.append(event)
+            if isinstance(event, TextSoFar | TextDelta):
+                go_on()
+        return events
+
+    async def here() -> list[Happening]:
+        model = Talking()
+        async with aio.open(path) as store:
+            thread = await store.thread("trip", agent=Agent("planner", backend=model))
+            first = asyncio.create_task(thread.run("go", id="m1"))
+            await asyncio.to_thread(model.inside.wait)
+            events = await read(store, model.go_on.set)
+            await first
+            return events
+
+    async def elsewhere() -> list[Happening]:
+        with running(_speak, path) as other:
+            assert other.answer() == "inside"
+            async with aio.open(path) as store:
+                return await read(store, lambda: other.tell("go on"))
+
+    events = asyncio.run(here() if where == "here" else elsewhere())
+
+    with perdure.open(path) as store:
+        assert isinstance(events[0], Happened)
+        check_joined(events, everything(store.thread("trip"), events[0]))
+
+
+def test_a_stream_that_joined_goes_on_with_a_run_whose_process_is_killed(tmp_path: Path) -> None:
+    """What it was told stays true, and the run ends here."""
+    path = str(tmp_path / "store.db")
+    with running(_speak, path) as other, perdure.open(path) as store:
+        assert other.answer() == "inside"
+        model = Pausing()
+        model.go_on.set()
+        thread = store.thread("trip", agent=Agent("planner", backend=model))
+        events: list[Happening] = []
+        is_killed = False
+        for event in thread.stream("go", id="m1"):
+            events.append(event)
+            if isinstance(event, TextSoFar | TextDelta) and not is_killed:
+                is_killed = True
+                other.kill()
+
+        assert isinstance(events[0], Happened)
+        assert durable(events) == everything(thread, events[0])
+        assert isinstance(events[-1], RunEnded)
+        assert events[-1].result.text == "Hello."

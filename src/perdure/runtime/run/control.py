@@ -107,11 +107,13 @@ async def run(
     output: Any = None,
     retry: bool = True,
     begun: Callable[[Started], None] | None = None,
+    joined: Callable[[str], None] | None = None,
 ) -> Result:
     """Run the agent on the timeline with an input; the same id again returns the first result.
 
     If that run waits and its calls are decided, it goes on; if it failed, it is retried from its last step, or
-    without `retry` fails again.  `begun` is called once the run has begun, before anything else happens.
+    without `retry` fails again.  `begun` is called once the run has begun, before anything else happens; `joined`,
+    with the id of the run, if the input was given before and its run lives.
 
     Raises `Busy` if another run lives there, `RunFailed` if the run fails, `Conflict` if the id was
     given before with other words.
@@ -138,7 +140,9 @@ async def run(
                 return await LiveRun(env.without_expectation(), start, model, shape=output).go()
             case AlreadyRan(earlier_run):
                 begun_env = env.without_expectation()
-                return await _given_again(begun_env, earlier_run, shape=output, retry=retry, begun=begun)
+                return await _given_again(
+                    begun_env, earlier_run, shape=output, retry=retry, begun=begun, joined=joined
+                )
             case Interrupted(cut_off):
                 await _finish_first(env.without_expectation(), cut_off)
             case BackendChanged(backend):
@@ -258,7 +262,13 @@ async def begin_queued(
 
 
 async def _given_again(
-    env: RunEnvironment, id: str, *, shape: Any, retry: bool, begun: Callable[[Started], None] | None
+    env: RunEnvironment,
+    id: str,
+    *,
+    shape: Any,
+    retry: bool,
+    begun: Callable[[Started], None] | None,
+    joined: Callable[[str], None] | None = None,
 ) -> Result:
     """Return the result of a run whose input was given again; go on with it, or retry it, where it can be."""
     while True:
@@ -279,7 +289,7 @@ async def _given_again(
                 raise
             continue
         try:
-            return await earlier(env, id, shape=shape)
+            return await earlier(env, id, shape=shape, joined=joined)
         except RunFailed:
             record = (await env.run_blocking(partial(records.read, env.space, id))).record
             if not retry or record.kind != CALLER_CANCELLED:
@@ -319,8 +329,13 @@ def _continued(
                 raise
 
 
-async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
-    """Return the result of a run; wait for it while it lives, and finish it first if it was cut off."""
+async def earlier(
+    env: RunEnvironment, id: str, *, shape: Any = None, joined: Callable[[str], None] | None = None
+) -> Result:
+    """Return the result of a run; wait for it while it lives, and finish it first if it was cut off.
+
+    `joined` is called before it is waited for.
+    """
     seen = -1
     while True:
         kept = await env.run_blocking(partial(records.read, env.space, id))
@@ -336,6 +351,9 @@ async def earlier(env: RunEnvironment, id: str, *, shape: Any = None) -> Result:
             and await env.run_blocking(partial(leases.state, env.space, held, owners=env.owners)) != "live"
         ):
             await _finish_first(env, id)
+        elif joined is not None and kept.record.state == "running":
+            joined(id)
+            joined = None
         # A process that ends writes nothing, so it is also asked again after a while.
         seen = await env.store_runtime.news.wait(env.space, seen, _WAIT_SECONDS)
 
