@@ -114,6 +114,18 @@ class Server:
             os.chown(self.directory, *_NOBODY)
         self._run("pg_basebackup", "-R", "-c", "fast", "--no-sync", "-d", primary.url())
 
+    def create_copy(self, stopped: Server) -> None:
+        """Make the data directory a copy of that of a server that does not run."""
+        self.directory.mkdir(mode=0o755)
+        shutil.copytree(stopped.data, self.data, symlinks=True)
+        if stopped._copied.exists():
+            self._copied.parent.mkdir()
+            self._copied.symlink_to(stopped._copied)
+        if os.geteuid() == 0:
+            for place, _, files in os.walk(self.directory):
+                for path in (place, *[f"{place}/{file}" for file in files]):
+                    os.chown(path, *_NOBODY, follow_symlinks=False)
+
     def _copy(self, installed: Path) -> None:
         """Copy the programs, and the libraries that they look for beside their package."""
         libraries = installed.parent.with_suffix(".libs")
