@@ -992,6 +992,11 @@ export const scenarios = {
       const moves = await page.evaluate(async () => (await (await fetch(`${window.root}v1/threads/long/moves?limit=1`)).json()).moves[0].version);
       assert.ok(moves > 500, 'more moves than one answer may have');
       assert.equal(await all(page.locator('tbody tr'), 'Older moves'), moves);
+      // The graph of a long thread ends at what one answer may have, and says so.
+      await go('/threads/long');
+      const drawn = page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('listitem');
+      assert.equal(await all(drawn, 'Older turns'), 500);
+      await page.getByText('These are the newest 500 turns').waitFor();
       await go('/memory/ben');
       assert.equal(await all(page.locator('article.card'), 'More'), 60);
       await go('/threads/paying/calls');

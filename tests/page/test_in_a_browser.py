@@ -143,8 +143,8 @@ def test_a_large_store_is_fetched_in_windows(chromium: Browser, tmp_path: Path) 
 
 
 def test_the_page_reaches_all_that_a_list_has(chromium: Browser, tmp_path: Path) -> None:
-    """Moves, memories and calls beyond one page; the control, a server that gives one page, is found."""
-    with serving(str(tmp_path / "agents.db"), tmp_path, 500, 1) as link:
+    """Moves, turns, memories and calls beyond one page; the control, a server that gives one page, is found."""
+    with serving(str(tmp_path / "agents.db"), tmp_path, 510, 1) as link:
         chromium.play(link, tmp_path, ("pages",))
         failed = chromium.play_spoiled(link, tmp_path, ("pages",))["pages"]
 
