@@ -93,6 +93,17 @@ def test_the_same_backend_under_another_spelling_is_the_same(store: Store) -> No
     assert store.thread("t", agent=agent("Hello.", "Again.", backend=A)).run("Hello").text
 
 
+def test_a_check_says_that_nothing_has_to_be_switched(store: Store) -> None:
+    """A dry run has the note that the switch itself has."""
+    thread = store.thread("t", agent=agent("Hello.", backend="gpt-5.6"))
+    thread.run("Hello")
+
+    checked, done = thread.check_switch("openai:gpt-5.6"), thread.switch("openai:gpt-5.6")
+
+    assert checked.notes == done.notes
+    assert "already" in checked.notes[-1]
+
+
 def test_each_run_says_who_took_it(store: Store) -> None:
     """In its first commit."""
     thread = store.thread("t", agent=agent("Hello."))

@@ -185,6 +185,8 @@ def check(env: RunEnvironment, asked: SwitchRequest) -> Report:
     head = reader.head_of(env.space, env.timeline)
     ledger = ledger_now(env.space, head)
     report = reported(env, asked, to, head, ledger)
+    if _is_on_target(env, report):
+        return _with_nothing_done(report)
     refused = _server_not_named(env, asked, report, head)
     if refused is None:
         return report
