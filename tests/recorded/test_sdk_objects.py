@@ -19,7 +19,7 @@ from openai.types.responses import Response
 import perdure
 from perdure import Thread, errors
 from perdure.model.message import Message as Said
-from perdure.providers.wire_formats import as_json, formats_of
+from perdure.providers.wire_formats import formats_of, prepared
 from perdure.runtime.import_messages import read
 from tests.recorded.wire import Record, Wire
 
@@ -129,7 +129,7 @@ def said(given: Any, api: str) -> list[Said]:
 def test_the_list_of_a_standard_loop_is_taken_without_a_format(thread: Thread, api: str) -> None:
     """Calls and words are as in its JSON; the package of the objects says the format."""
     given = loop_of(api)
-    plain = as_json(given)
+    plain = prepared(given).value
 
     thread.add(given)
 
@@ -148,7 +148,7 @@ def test_a_whole_answer_is_taken(thread: Thread, api: str) -> None:
 
     (kept,) = thread.transcript()
     assert [call.tool for call in thread.calls()] == ["look"]
-    assert list(map(words, said(as_json(reply), api))) == list(map(words, said(REPLIES[api], api)))
+    assert list(map(words, said(prepared(reply).value, api))) == list(map(words, said(REPLIES[api], api)))
     assert SEALED.get(api, "") in (kept.message.vendor_metadata or "")
 
 
@@ -197,7 +197,9 @@ def test_recorded_answers_say_the_same_as_objects(api: str, wire: Wire) -> None:
             reply = MADE[api](record.response)
         except (ValueError, AttributeError):
             continue  # a class of the SDK that is stricter than its server
-        assert list(map(words, said(as_json(reply), api))) == list(map(words, said(record.response, api)))
+        assert list(map(words, said(prepared(reply).value, api))) == list(
+            map(words, said(record.response, api))
+        )
 
 
 def is_answer(record: Record) -> bool:

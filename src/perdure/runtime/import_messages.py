@@ -42,7 +42,7 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.wire.fields.vendor_metadata import made_by
-from perdure.providers.wire_formats import as_json, formats_of
+from perdure.providers.wire_formats import PreparedInput, prepared
 from perdure.runtime import import_commit
 from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of
@@ -209,27 +209,25 @@ def read(given: object, api: str) -> tuple[Context, tuple[Loss, ...]]:
     )
 
 
-def format_of(given: object) -> str:
+def format_of(given: PreparedInput) -> str:
     """Return the format of a request, a reply or a list of messages; raise `Invalid` if its content does not decide it.
 
     If it can be read in none of the formats that it may have, the error is that of the nearest.
     """
-    candidates = formats_of(given)
-    if len(candidates) == 1:
-        return candidates[0]
-    if not candidates:
+    if len(given.formats) == 1:
+        return given.formats[0]
+    if not given.formats:
         raise Invalid(
             "this is no saved conversation; nothing was added.",
             code="not_a_conversation",
             advice="Give a request, a reply or a list of messages of an API.",
         )
-    given = as_json(given)
     readable: list[str] = []
     has_messages = False
     refused: Invalid | None = None
-    for api in candidates:
+    for api in given.formats:
         try:
-            context, _ = read(given, api)
+            context, _ = read(given.value, api)
         except Invalid as error:
             refused = refused or error
         else:
@@ -279,13 +277,14 @@ def add(
             names.check_label(what, label)
     names.check_flag("whole", whole)
     names.check_flag("once", once)
-    if api is None:
-        api = format_of(given)
-    given = as_json(given)
+    ready = prepared(given)
+    api = format_of(ready) if api is None else api
+    given = ready.value
     context, unread = read(given, api)
     said = [*_system(context), *context.messages]
     intent = digest_of(Kind.BODY, b"\n".join(encode_struct(message) for message in said))
     losses = losses_of(
+        ready.losses,
         [loss for loss in unread if loss.where != "options.cache"],
         _tools(context, env, by_spelling(env.agent.toolbox, api)),
         _options(context, env),

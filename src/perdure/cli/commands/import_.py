@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
 from perdure.cli.hints import explain
-from perdure.cli.input.json_input import read_json
+from perdure.cli.input.json_input import read_values
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -27,7 +27,7 @@ from perdure.integrations.importers.sources import find_sources
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.model.names import did_you_mean, shown_address
-from perdure.providers.wire_formats import formats_of
+from perdure.providers.wire_formats import PreparedInput, formats_of, prepared
 from perdure.runtime.import_messages import format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
@@ -35,6 +35,7 @@ from perdure.store.open_store import open as open_store
 
 __all__ = ["Imported", "ImportedSessions", "import_"]
 
+_DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _COLUMNS = (
     Column("thread", "name", is_id=True),
     Column("messages", right=True),
@@ -55,6 +56,7 @@ class Imported(Answer, frozen=True, kw_only=True):
     head: HeadShape
     losses: list[LossShape]
     store_made: str | None = None  # the store, if there was none before
+    looks_like: str | None = None  # the format that its content has, if another one was named
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, the losses, and what to do next."""
@@ -77,6 +79,8 @@ class Imported(Answer, frozen=True, kw_only=True):
             screen.wrap((f"{had} of it were there already, and were left out.", "quiet"))
         if self.losses:
             show_losses(screen, self.losses)
+        if self.looks_like is not None:
+            screen.wrap(("! ", "warn"), f"This looks like {self.looks_like}, not {self.format}.")
         screen.suggest("See it: ", "threads", "log", self.thread)
 
 
@@ -376,11 +380,20 @@ def _import_messages(
     op_id: str | None,
     everywhere: Everywhere,
 ) -> Imported:
-    given = read_json(file, undone="nothing was imported")
+    if format in FORMATS:
+        advice = "Leave --thread out: each session becomes a thread of its own. A saved conversation has a wire format, such as openai-chat."
+        raise _refused(
+            f"{format} is a format of sessions, not of a saved conversation",
+            "session_format_with_thread",
+            advice,
+            format=format,
+        )
+    given = _conversation(file)
+    ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
     if format is None:
-        format = _found_format(file, given, thread, needs_agent=needs_agent)
-    context, _ = read(given, format)  # before anything is made
+        format = _found_format(file, ready, thread, needs_agent=needs_agent)
+    context, _ = read(ready.value, format)  # before anything is made
     if needs_agent:
         advice = "Give --agent NAME, the agent whose thread it becomes."
         raise Invalid(
@@ -414,10 +427,32 @@ def _import_messages(
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
             store_made=made,
+            looks_like=_other_format(ready, format) if losses else None,
         )
 
 
-def _found_format(file: str, given: object, thread: str, *, needs_agent: bool) -> str:
+def _conversation(file: str) -> Any:
+    """Return what a file holds: one JSON, or a list of the messages that its lines are."""
+    given, lines = read_values(file, undone="nothing was imported")
+    whole = sum(isinstance(each, dict) and "messages" in each for each in given) if lines else 0
+    if whole:
+        advice = (
+            "Save each of them as a file of its own, as with `split -l 1 --additional-suffix=.json`, and import it "
+            "to a thread of its own."
+        )
+        why = f"{file} holds {whole} conversations, one a line, and a thread holds one"
+        raise _refused(why, "conversations_several", advice, file=file, conversations=whole)
+    return given
+
+
+def _other_format(given: PreparedInput, format: str) -> str | None:
+    """Return the format that the content has if it is another than the one that was named; dialects count as one."""
+    found = given.formats[0] if len(given.formats) == 1 else format
+    is_dialect = found == "openai-chat" and format in _DIALECTS
+    return None if found == format or is_dialect else found
+
+
+def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: bool) -> str:
     """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
     try:
         return format_of(given)
@@ -440,7 +475,7 @@ def _is_no_conversation(source: str) -> bool:
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(read_json(source))
+        return not formats_of(read_values(source, undone="nothing was imported")[0])
     except Invalid:
         return True
 

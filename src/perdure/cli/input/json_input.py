@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from perdure.errors import Invalid, NotFound
 from perdure.ledger.json_schema import parse_value
 
-__all__ = ["GivenFile", "GivenValue", "parsed", "read_bytes", "read_json", "reading_file"]
+__all__ = ["GivenFile", "GivenValue", "parsed", "read_bytes", "read_json", "read_values", "reading_file"]
 
 _BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
@@ -108,9 +108,48 @@ def read_bytes(file: str, *, undone: str) -> bytes:
 
 def read_json(file: str, *, undone: str = "nothing was done") -> Any:
     """Return the JSON of a file; raises `Invalid` if it is none."""
+    return _json_of(file, _text_of(file, undone), undone)
+
+
+def read_values(file: str, *, undone: str) -> tuple[Any, int]:
+    """Return the JSON of a file, or the values of JSON lines as a list, and the number of lines; 0 for one JSON.
+
+    Raises `Invalid` if it is neither, and names the first line that is no JSON.
+    """
+    text = _text_of(file, undone)
+    rows = [(at, row) for at, row in enumerate(text.split("\n"), 1) if row.strip()]
+    if len(rows) < 2 or not rows[0][1].lstrip().startswith("{") or not _is_json(rows[0][1]):
+        return _json_of(file, text, undone), 0
+    return [_json_of(f"line {at} of {file}", row, undone) for at, row in rows], len(rows)
+
+
+def _text_of(file: str, undone: str) -> str:
+    """Return the text of a file; raises `Invalid` if it is empty or in no encoding of Unicode."""
     body = read_bytes(file, undone=undone)
+    if not body.strip():
+        raise Invalid(f"{file} is empty; {undone}.", code="file_empty", file=file)
     try:
-        return json.loads(body)
+        return body.decode(json.detect_encoding(body), "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"{file} is not text in UTF-8: byte {error.start + 1:,} is no part of a character; {undone}.",
+            code="not_utf8",
+            advice="Save it as UTF-8, as with `iconv -f latin1 -t utf8`.",
+            file=file,
+        ) from error
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json_of(file: str, text: str, undone: str) -> Any:
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Invalid(
             f"{file} is not JSON: {error}; {undone}.",

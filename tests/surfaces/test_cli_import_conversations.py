@@ -1,0 +1,172 @@
+"""`perdure import --thread` reads what people have: JSON lines, LangChain's messages, files of other encodings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from langchain_core.load import dumpd
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage, messages_to_dict
+
+import perdure
+from tests.surfaces.shell import Ended, Shell
+
+SAID: list[dict[str, Any]] = [
+    {"role": "user", "content": "Rain?"},
+    {"role": "assistant", "content": "Yes."},
+    {"role": "user", "content": "Thanks"},
+]
+MESSAGES = [
+    SystemMessage("Be brief."),
+    HumanMessage("Oslo?"),
+    AIMessage(
+        [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "c1", "name": "look", "input": {}}],
+        tool_calls=[{"id": "c1", "name": "look", "args": {"city": "Oslo"}}],
+    ),
+    ToolMessage("rain", tool_call_id="c1"),
+    AIMessage("Rain."),
+]
+
+
+def bring(shell: Shell, text: str | bytes, *options: str) -> Ended:
+    """Import a file to a thread."""
+    body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    (shell.directory / "chat.jsonl").write_bytes(body)
+    return shell("import", "chat.jsonl", "--thread", "trip", "--agent", "planner", "--json", *options)
+
+
+def spoken(shell: Shell) -> list[tuple[str, str]]:
+    """Who said what."""
+    with perdure.open(shell.store) as store:
+        return [(entry.role, entry.text) for entry in store.thread("trip").transcript()]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
+def test_a_message_a_line_is_one_conversation(empty: Shell, end: str) -> None:
+    """Blank lines do not count; a file that has grown adds the rest."""
+    rows = [json.dumps(each) for each in SAID]
+
+    first = bring(empty, end.join(rows[:2]) + end)
+    second = bring(empty, end.join(rows))
+
+    assert (first.json["messages"], second.json["messages"]) == (2, 1)
+    assert spoken(empty) == [(each["role"], each["content"]) for each in SAID]
+
+
+def test_a_line_that_is_no_json_is_named(empty: Shell) -> None:
+    """Control: the lines before it are not imported."""
+    ended = bring(empty, f"{json.dumps(SAID[0])}\n{{oops\n{json.dumps(SAID[1])}\n")
+
+    assert (ended.code, ended.error["code"], ended.error["facts"]["file"]) == (
+        2,
+        "not_json",
+        "line 2 of chat.jsonl",
+    )
+    assert not empty.store.exists()
+
+
+def test_a_conversation_a_line_is_refused_with_the_way_to_split_it(empty: Shell) -> None:
+    """As files for fine-tuning are: a thread holds one; a file with a single one is imported."""
+    rows = [json.dumps({"messages": SAID[:2]}), json.dumps({"messages": SAID[1:]})]
+
+    ended = bring(empty, "\n".join(rows))
+    alone = bring(empty, rows[0] + "\n")
+
+    assert (ended.error["code"], ended.error["facts"]["conversations"]) == ("conversations_several", 2)
+    assert alone.json["messages"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "file_empty"),
+        (b" \n", "file_empty"),
+        ('[{"role": "user", "content": "caf\u00e9"}]'.encode("latin-1"), "not_utf8"),
+        (b'{"messages": []}', "nothing_to_import"),
+        (b"[1", "not_json"),
+    ],
+)
+def test_a_file_that_holds_no_conversation_is_refused_with_the_reason(
+    empty: Shell, body: bytes, code: str
+) -> None:
+    """Empty, another encoding, no messages, no JSON."""
+    ended = bring(empty, body)
+
+    assert (ended.code, ended.error["code"]) == (2, code)
+    assert not empty.store.exists()
+
+
+def test_a_role_that_is_not_known_is_the_reason(empty: Shell) -> None:
+    """The format is not, though it was not named."""
+    ended = bring(empty, json.dumps([{"role": "narrator", "content": "Once."}]))
+
+    assert (ended.code, ended.error["code"] == "format_missing") == (2, False)
+
+
+def test_half_a_character_is_repaired_and_reported_with_its_place(empty: Shell) -> None:
+    """As in sessions; control: a whole one, written as two halves, is no loss."""
+    whole = bring(empty, '[{"role": "user", "content": "\\ud83d\\ude00"}]')
+    half = bring(empty, '[{"role": "user", "content": "Hm \\ud83d"}]')
+
+    assert whole.json["losses"] == []
+    assert [(each["kind"], each["where"]) for each in half.json["losses"]] == [
+        ("repaired", "messages[0].content")
+    ]
+    assert spoken(empty) == [("user", "\U0001f600"), ("user", "Hm \ufffd")]
+
+
+@pytest.mark.parametrize("form", ["dump", "dict", "constructor", "role"])
+def test_messages_of_langchain_are_read(empty: Shell, form: str) -> None:
+    """In each form in which they are saved; the block that repeats a call is left out."""
+    plain = [{**each.model_dump(), "role": each.type} for each in MESSAGES]
+    saved = {
+        "dump": [each.model_dump() for each in MESSAGES],
+        "dict": messages_to_dict(MESSAGES),
+        "constructor": [dumpd(each) for each in MESSAGES],
+        "role": plain,
+    }[form]
+
+    added = bring(empty, json.dumps(saved)).json
+
+    assert (added["format"], added["calls"], added["losses"]) == ("openai-chat", 1, [])
+    assert [role for role, _ in spoken(empty)] == ["system", "user", "assistant", "tool", "assistant"]
+    (call,) = empty.ok("calls", "ls", "trip", "--json").json["calls"]
+    assert (call["tool"], call["state"]) == ("look", "succeeded")
+
+
+def test_objects_of_langchain_are_read_and_what_is_left_out_is_a_loss() -> None:
+    """Metadata, a status, a block that Chat does not have."""
+    thread = perdure.open("memory:").thread("trip", agent="planner")
+    odd = AIMessage(
+        [{"type": "text", "text": "Hm."}, {"type": "video", "url": "x"}], response_metadata={"model": "m"}
+    )
+
+    losses = thread.add([HumanMessage("Oslo?"), odd])
+
+    assert [entry.text for entry in thread.transcript()] == ["Oslo?", "Hm."]
+    assert [(loss.where, loss.what) for loss in losses] == [
+        ("messages[1].content[1]", "video"),
+        ("messages[1].response_metadata", "response_metadata"),
+    ]
+
+
+def test_a_request_under_another_format_is_told_what_it_looks_like(empty: Shell) -> None:
+    """Only if something was lost; control: under its own format nothing is said."""
+    asked = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}],
+    }
+    body = json.dumps({"model": "claude", "messages": [SAID[0], asked]})
+
+    wrong = bring(empty, body, "--format", "openai-chat").json
+    right = bring(empty, body, "--format", "anthropic-messages", "--again").json
+
+    assert (wrong["looks_like"], right["looks_like"]) == ("anthropic-messages", None)
+
+
+def test_a_format_of_sessions_with_a_thread_says_what_it_is(empty: Shell) -> None:
+    """It needs no thread."""
+    ended = bring(empty, json.dumps(SAID), "--format", "claude-code")
+
+    assert (ended.code, ended.error["code"]) == (2, "session_format_with_thread")
