@@ -72,7 +72,7 @@ def test_a_result_that_answers_nothing_is_told_as_a_loss(thread: Thread) -> None
     """It is kept, and not shown to a model."""
     losses = thread.add([user("Oslo?"), answered("nobody")], api=CHAT)
 
-    assert [(loss.kind, loss.what) for loss in losses] == [("dropped", "tool result")]
+    assert [(loss.kind, loss.what) for loss in losses] == [("converted", "tool result")]
     assert len(thread.transcript()) == 2
 
 

@@ -170,3 +170,16 @@ def test_a_format_of_sessions_with_a_thread_says_what_it_is(empty: Shell) -> Non
     ended = bring(empty, json.dumps(SAID), "--format", "claude-code")
 
     assert (ended.code, ended.error["code"]) == (2, "session_format_with_thread")
+
+
+def test_a_call_without_a_result_is_counted(empty: Shell) -> None:
+    """Control: once its result has come it is not, and a call with its result never was."""
+    asked = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [SAID[0], {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
+
+    first = bring(empty, json.dumps(said)).json
+    second = bring(empty, json.dumps([*said, result])).json
+    whole = bring(empty, json.dumps([*said, result]), "--again").json
+
+    assert [each["calls_unknown"] for each in (first, second, whole)] == [1, 0, 0]

@@ -125,6 +125,7 @@ def test_files_that_are_no_sessions_are_counted(empty: Shell, tmp_path: Path) ->
     ended = empty.ok("import", str(there))
 
     assert "1 other file passed over" in ended.out
+    assert "notes.jsonl" in ended.out
     assert empty("import", str(there / "notes.jsonl")).code == 2
 
 
@@ -275,3 +276,50 @@ def test_a_value_of_the_state_is_read_from_the_input(shell: Shell) -> None:
     shell.ok("state", "put", "shopping", "/from-input", "--file", "-", stdin=b'"milk"')
 
     assert "milk" in shell.ok("state", "get", "shopping", "/from-input").out
+
+
+def _called(session: str, *more: str) -> str:
+    """Return a session in which a call has no result; its last line has half a character."""
+    call = '{"type":"tool_use","id":"t1","name":"Read","input":{}}'
+    asked = f'{{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"{session}","message":{{"role":"user","content":"Go \\ud83d"}}}}'
+    said = f'{{"type":"assistant","uuid":"u2","parentUuid":"u1","sessionId":"{session}","message":{{"id":"m1","role":"assistant","model":"m","content":[{call}]}}}}'
+    return "\n".join((asked, said, *more)) + "\n"
+
+
+def _answered(session: str) -> str:
+    """Return the line with the result of that call."""
+    result = '{"type":"tool_result","tool_use_id":"t1","content":"text"}'
+    return f'{{"type":"user","uuid":"u3","parentUuid":"u2","sessionId":"{session}","message":{{"role":"user","content":[{result}]}}}}'
+
+
+def test_the_report_counts_calls_without_a_result_and_names_the_place_of_a_loss(empty: Shell) -> None:
+    """The file and the thread where there are several; control: a call with its result is not counted."""
+    there = empty.directory / "sessions"
+    there.mkdir()
+    (there / "a.jsonl").write_text(_called("s1"), encoding="utf-8")
+    (there / "b.jsonl").write_text(_called("s2", _answered("s2")), encoding="utf-8")
+
+    told = empty.ok("import", str(there)).out
+    counts = {
+        each["session"]: each["calls_unknown"]
+        for each in empty.ok("import", str(there), "--json").json["sessions"]
+    }
+
+    assert "1 call has no result: its outcome is unknown." in told
+    assert "a.jsonl (claude-code:s1): line 1" in " ".join(told.split())
+    assert counts == {"s1": 0, "s2": 0}  # nothing is new
+
+
+def test_what_came_to_another_timeline_is_shown_by_the_command_that_is_named(empty: Shell) -> None:
+    """Control: the first import is on main, and its command names no timeline."""
+    file = empty.directory / "s1.jsonl"
+    file.write_text(_asked(1))
+    first = empty.ok("import", "s1.jsonl").out
+    (empty.directory / "more.json").write_text('[{"role": "user", "content": "Here."}]')
+    empty.ok("import", "claude-code:s1", "more.json", "--format", "openai-chat", "--agent", "claude-code")
+
+    file.write_text(_asked(1) + _asked(2))
+    second = empty.ok("import", "s1.jsonl").out
+
+    assert "--timeline" not in first
+    assert "perdure threads log claude-code:s1 --timeline claude-code/u2" in second

@@ -111,7 +111,8 @@ def prepared(given: object) -> PreparedInput:
         return PreparedInput(
             value=value, formats=_known_formats(given) or _formats(value), losses=tuple(losses)
         )
-    value = {**_mapping(value), "messages": chat} if isinstance(value, dict) else chat
+    body = _mapping(value)
+    value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
 
 

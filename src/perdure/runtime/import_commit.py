@@ -75,6 +75,7 @@ class ImportedCommits(msgspec.Struct, frozen=True, kw_only=True):
     head: Head
     messages: int
     calls: int
+    calls_open: int = 0  # calls without a result, less those of earlier writes that got one
     losses: tuple[Loss, ...] = ()
 
 
@@ -117,7 +118,13 @@ def commit_steps(
         journal.stage(draft)
     journal.run = first
     write_staged(journal, op_id, intent, transitions, marks(first))
-    return ImportedCommits(head=journal.head, messages=count, calls=len(ours.made), losses=tuple(ours.losses))
+    return ImportedCommits(
+        head=journal.head,
+        messages=count,
+        calls=len(ours.made),
+        calls_open=ours.open_calls,
+        losses=tuple(ours.losses),
+    )
 
 
 def write_staged(
@@ -198,6 +205,11 @@ class _OwnCalls:
         ]
         return msgspec.structs.replace(message, tool_calls=tuple(made), tool_results=tuple(results))
 
+    @property
+    def open_calls(self) -> int:
+        """Return the number of new calls without a result, less the earlier calls that got one."""
+        return len(self.made) - len(self._results) - len(self._answered)
+
     def transitions(self) -> list[CallTransition]:
         """Return the transitions that enter the new calls into the ledger."""
         return [self._transition(id) for id in self.made]
@@ -256,10 +268,8 @@ class _OwnCalls:
             return mine
         held = self._before.take(result.call_id) or self._by_tool(result.call_id)
         if held is None:
-            why = (
-                "no open imported call of this timeline goes by its id; it is kept, and not shown to a model"
-            )
-            self.losses.append(Loss(kind="dropped", where=where, what="tool result", why=why))
+            why = "no open imported call of this timeline goes by its id; the thread keeps it, and no model is shown it"
+            self.losses.append(Loss(kind="converted", where=where, what="tool result", why=why))
             # A call of the timeline with this id must not look answered.
             is_taken = result.call_id in self._before.seen
             return msgspec.structs.replace(result, call_id=self._env.space.ids()) if is_taken else result

@@ -371,12 +371,41 @@ def test_a_grown_database_moves_the_checkpoint_until_the_graph_goes_on_here(
 
     config: Any = {"configurable": {"thread_id": "t"}}
     budgets: list[int] = []
+    told: list[list[str]] = []
     with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
         for is_moved in (False, False, True, False):
             graph_of = shop(Saver(store) if is_moved else saver)
             graph_of.invoke({"messages": [("user", "More")]}, config)
-            import_sessions(store, tmp_path)
+            (report,) = import_sessions(store, tmp_path).sessions
+            told.append([loss.kind for loss in report.losses if loss.what == "checkpoint"])
             budgets.append(shop(Saver(store)).get_state(config).values["budget"])
 
     assert budgets == [90, 80, 70, 70]
+    assert told == [[], [], [], ["converted"]]
     assert len(store.thread("t").timelines()) == 3  # main, the rest of the source, and the writes of tasks
+
+
+def test_a_database_that_grew_by_a_fork_says_where_its_checkpoint_is(store: Store, tmp_path: Path) -> None:
+    """The saver goes on from main, so its state is the old one until the new timeline is made main."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    from perdure.integrations.langgraph import Saver
+
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled = shop(saver)
+        for text in ("One", "Two"):
+            compiled.invoke({"messages": [("user", text)]}, config)
+        (first,) = import_sessions(store, tmp_path).sessions
+        early = next(each for each in compiled.get_state_history(config) if each.values.get("budget") == 90)
+        compiled.invoke({"messages": [("user", "Other")]}, early.config)
+        (second,) = import_sessions(store, tmp_path).sessions
+    state = shop(Saver(store))
+    before = [each.content for each in state.get_state(config).values["messages"]]
+
+    (loss,) = [each for each in second.losses if each.what == "checkpoint"]
+    store.thread("t").promote(second.timelines[0])
+
+    assert [each for each in first.losses if each.what == "checkpoint"] == []  # control: main has it
+    assert (loss.kind, second.timelines[0] in loss.why) == ("converted", True)
+    after = [each.content for each in shop(Saver(store)).get_state(config).values["messages"]]
+    assert ("Other" in before, "Other" in after) == (False, True)

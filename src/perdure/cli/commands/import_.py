@@ -52,6 +52,7 @@ class Imported(Answer, frozen=True, kw_only=True):
     format: str
     messages: int
     calls: int
+    calls_unknown: int  # of them, those without a result
     repeated: int  # messages of the file that were left out, because the thread has them
     head: HeadShape
     losses: list[LossShape]
@@ -77,11 +78,13 @@ class Imported(Answer, frozen=True, kw_only=True):
         if self.repeated:
             had = count(self.repeated, "message")
             screen.wrap((f"{had} of it were there already, and were left out.", "quiet"))
+        _say_unknown(screen, self.calls_unknown)
         if self.losses:
             show_losses(screen, self.losses)
         if self.looks_like is not None:
             screen.wrap(("! ", "warn"), f"This looks like {self.looks_like}, not {self.format}.")
-        screen.suggest("See it: ", "threads", "log", self.thread)
+        place = () if self.head.timeline == MAIN else ("--timeline", self.head.timeline)
+        screen.suggest("See it: ", "threads", "log", self.thread, *place)
 
 
 class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
     timelines: list[str]  # that have new messages
     messages: int
     calls: int
+    calls_unknown: int  # of them, those without a result
     unmapped: dict[str, int]  # what has no place in a transcript, by kind
     losses: list[LossShape]
     torn: bool  # the last line was not complete
@@ -113,6 +117,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
     sessions: list[ImportedSession]
     refused: list[RefusedShape]
     others: int  # files that are no sessions
+    others_first: list[str]  # the first few of them
     messages: int
     calls: int
     store_made: str | None = None  # the store, if there was none before
@@ -140,15 +145,34 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             screen.wrap(("Kept in the originals, and not in a transcript: " + told, "quiet"))
         if torn := sum(each.torn for each in self.sessions):
             screen.say((f"{count(torn, 'last line')} not complete yet; import again later.", "quiet"))
-        losses = [loss for each in self.sessions if each.messages for loss in each.losses]
+        _say_unknown(screen, sum(each.calls_unknown for each in self.sessions))
+        losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
         if losses:
             show_losses(screen, losses)
         if self.others:
-            screen.say((f"{count(self.others, 'other file')} passed over: no session begins there.", "quiet"))
+            named = ", ".join([*self.others_first, *(["…"] if self.others > len(self.others_first) else [])])
+            told = f"{count(self.others, 'other file')} passed over, because no session begins there: {named}"
+            screen.wrap((told, "quiet"))
         for each in self.refused:
             screen.wrap(("✗ ", "bad"), each.why)
         if rows:
-            screen.suggest("See it: ", "threads", "log", rows[0][0])
+            line = next(each.timelines for each in self.sessions if each.messages)
+            place = () if MAIN in line else ("--timeline", line[0])
+            screen.suggest("See it: ", "threads", "log", rows[0][0], *place)
+
+    def _placed(self, session: ImportedSession) -> list[LossShape]:
+        """Return the losses of a session; with its file and its thread if there are several."""
+        if len(self.sessions) == 1:
+            return session.losses
+        place = f"{Path(session.source).name} ({session.thread})"
+        return [msgspec.structs.replace(each, where=f"{place}: {each.where}") for each in session.losses]
+
+
+def _say_unknown(screen: Screen, calls: int) -> None:
+    """Print how many calls came without a result."""
+    if calls:
+        have, its = ("has", "its outcome is") if calls == 1 else ("have", "their outcomes are")
+        screen.wrap(("! ", "warn"), f"{count(calls, 'call')} {have} no result: {its} unknown.")
 
 
 def _say_made(screen: Screen, store: str | None) -> None:
@@ -330,6 +354,7 @@ def _import_sessions(
         sessions=[_session(each) for each in report.sessions],
         refused=[_refusal(each) for each in report.refused],
         others=report.others,
+        others_first=list(report.others_first),
         messages=report.messages,
         calls=report.calls,
         store_made=made,
@@ -359,6 +384,7 @@ def _session(report: SessionReport) -> ImportedSession:
         timelines=list(report.timelines),
         messages=report.messages,
         calls=report.calls,
+        calls_unknown=report.calls_unknown,
         unmapped=dict(report.unmapped),
         losses=losses_of(report.losses),
         torn=report.torn,
@@ -380,15 +406,7 @@ def _import_messages(
     op_id: str | None,
     everywhere: Everywhere,
 ) -> Imported:
-    if format in FORMATS:
-        advice = "Leave --thread out: each session becomes a thread of its own. A saved conversation has a wire format, such as openai-chat."
-        raise _refused(
-            f"{format} is a format of sessions, not of a saved conversation",
-            "session_format_with_thread",
-            advice,
-            format=format,
-        )
-    given = _conversation(file)
+    given = _conversation(file, format)
     ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
     if format is None:
@@ -417,12 +435,14 @@ def _import_messages(
             op_id=op_id,
         )
         added = len(placed.transcript()) - before
+        made_calls = placed.calls()[calls:]
         return Imported(
             thread=placed.id,
             agent=placed.agent,
             format=format,
             messages=added,
-            calls=len(placed.calls()) - calls,
+            calls=len(made_calls),
+            calls_unknown=sum(call.state == "unknown" for call in made_calls),
             repeated=max(0, len(context.messages) + bool(context.system) - added),
             head=HeadShape.of(placed.head),
             losses=losses_of(losses),
@@ -431,8 +451,12 @@ def _import_messages(
         )
 
 
-def _conversation(file: str) -> Any:
+def _conversation(file: str, format: str | None) -> Any:
     """Return what a file holds: one JSON, or a list of the messages that its lines are."""
+    if format in FORMATS:
+        why = f"{format} is a format of sessions, not of a saved conversation"
+        advice = "Leave --thread out: each session becomes a thread of its own."
+        raise _refused(why, "session_format_with_thread", advice, format=format)
     given, lines = read_values(file, undone="nothing was imported")
     whole = sum(isinstance(each, dict) and "messages" in each for each in given) if lines else 0
     if whole:

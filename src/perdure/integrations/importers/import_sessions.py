@@ -19,6 +19,8 @@ from perdure.store.store import Store
 
 __all__ = ["import_sessions", "ImportProgress", "ImportReport", "RefusedSource"]
 
+_OTHERS_NAMED = 3  # files that are no sessions
+
 
 class RefusedSource(msgspec.Struct, frozen=True, kw_only=True):
     """A file or session that was not imported, or not to its end."""
@@ -35,6 +37,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionReport, ...] = ()
     refused: tuple[RefusedSource, ...] = ()
     others: int = 0  # files that are no sessions
+    others_first: tuple[str, ...] = ()  # the first few of them
 
     @property
     def messages(self) -> int:
@@ -101,7 +104,12 @@ def import_sessions(
                     source=source.place,
                 )
             )
-    return ImportReport(sessions=tuple(sessions), refused=tuple(refused), others=others)
+    return ImportReport(
+        sessions=tuple(sessions),
+        refused=tuple(refused),
+        others=len(others),
+        others_first=tuple(others[:_OTHERS_NAMED]),
+    )
 
 
 def _import(

@@ -137,8 +137,10 @@ def _beginning(place: str) -> bytes:
     return read_file(place, _FIRST_LINE_BYTES_MAX).partition(b"\n")[0] + b"\n"
 
 
-def find_sources(place: str | os.PathLike[str], format: str | None = None) -> tuple[list[SessionSource], int]:
-    """Return the sources at a place, sorted, and how many files are none; None for `format` means any.
+def find_sources(
+    place: str | os.PathLike[str], format: str | None = None
+) -> tuple[list[SessionSource], list[str]]:
+    """Return the sources at a place, sorted, and the files that are none; None for `format` means any.
 
     Raises `Invalid` if there is none, and `NotFound` if there is no such file or directory.
     """
@@ -153,11 +155,11 @@ def find_sources(place: str | os.PathLike[str], format: str | None = None) -> tu
                 path=os.fspath(place),
             )
     found: list[SessionSource] = []
-    others = 0
+    others: list[str] = []
     for each in _places(named):
         sources = _sources(each, wanted, alone=each == named)
         found += sources
-        others += not sources
+        others += [] if sources else [each]
     if not found:
         raise no_such_format("the server" if is_server(named) else named, wanted)
     return found, others

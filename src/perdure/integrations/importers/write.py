@@ -12,6 +12,7 @@ the ledger as made elsewhere, so none of them can be started here.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, cast
@@ -70,6 +71,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     timelines: tuple[str, ...] = ()  # that have new messages
     messages: int = 0  # that were added
     calls: int = 0
+    calls_unknown: int = 0  # of them, those without a result: their outcomes are unknown
     unmapped: Mapping[str, int] = {}  # what has no place in a transcript, by kind
     losses: tuple[Loss, ...] = ()
     torn: bool = False  # the last line was not complete; it is read when it is
@@ -95,8 +97,11 @@ def write_session(
         writing.place(path)
     if session.paths:
         writing.settle()
+    line = writing.carrying_line()
+    if session.carried and (line is None or line.timeline != MAIN):
+        writing.losses.append(_aside(line, tuple(writing.timelines)))
     try:
-        writing.describe(writing.carrying_line())
+        writing.describe(line)
     except Invalid as error:
         if not session.carried:
             raise
@@ -108,6 +113,7 @@ def write_session(
         timelines=tuple(writing.timelines),
         messages=writing.messages,
         calls=writing.calls,
+        calls_unknown=max(0, writing.calls_open),
         losses=(*session.losses, *writing.losses),
     )
 
@@ -134,6 +140,19 @@ def _report(session: ForeignSession, thread: str | None) -> SessionReport:
     )
 
 
+def _aside(line: Thread | None, new: Sequence[str]) -> Loss:
+    """Return what the report says of a newest checkpoint that is not where the saver goes on."""
+    if line is None:
+        messages = f"; its messages are on {', '.join(new)}" if new else ""
+        why = f"the graph has gone on here, so it goes on from its own state{messages}"
+        return Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why)
+    why = (
+        f"its messages do not follow main's, so it is on the timeline '{line.timeline}', and a graph goes on from main; "
+        f"`perdure threads promote {shlex.quote(line.id)} {shlex.quote(line.timeline)}` makes it main"
+    )
+    return Loss(kind="converted", where="the newest checkpoint", what="checkpoint", why=why)
+
+
 def _split(part: SourcePart) -> Loss:
     """Return what the report says of a reply that was not complete at the import before."""
     why = "its beginning was imported before it was complete, so the rest is a message of its own"
@@ -149,7 +168,7 @@ class _Writing:
         self._known: dict[str, Digest] = {}
         self._converted: dict[tuple[str, ...], tuple[Message, ...]] = {}
         self.timelines: dict[str, None] = {}
-        self.messages = self.calls = 0
+        self.messages = self.calls = self.calls_open = 0
         self.losses: list[Loss] = []
         self._look()
 
@@ -349,6 +368,7 @@ class _Writing:
             head = done.head
             self.messages += done.messages
             self.calls += done.calls
+            self.calls_open += done.calls_open
             self.losses += done.losses
             self.timelines[line.timeline] = None
             self._remember(head, batch)
