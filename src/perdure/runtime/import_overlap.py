@@ -2,7 +2,7 @@
 
 A list may be a copy of what is there, may have grown, or may be a window on its end.  A list that is none of these,
 but has messages in common with the transcript, was edited or answered again: the two part, and adding the list would
-put what they have in common there twice ([why](../../../docs/decisions/0054-a-list-is-compared-with-what-is-there.md)).
+put what they have in common there twice ([why](../../../docs/decisions/0056-a-list-is-compared-with-what-is-there.md)).
 
 Messages are compared by what they say: ids of calls, reasoning and vendor metadata do not count, nor does whether
 results are in one message or in several.
