@@ -132,7 +132,7 @@ export const scenarios = {
       await page.goBack();
       await page.waitForFunction(() => document.activeElement.matches('a.thread') && document.activeElement.textContent.startsWith('trip-43'));
       await page.getByLabel('Search', { exact: true }).fill('zeppelin');
-      await page.getByText('no message has all of these words').waitFor();
+      await page.getByText('no message on a main timeline has all of these words').waitFor();
     });
   },
 
@@ -692,6 +692,9 @@ export const scenarios = {
       await dialog.getByRole('button', { name: 'Drop it' }).click();
       await page.getByRole('list', { name: 'Timelines' }).getByRole('button', { name: /put-away.*dropped/ }).waitFor();
       await page.getByText('This timeline is dropped. Fork at a turn to write on.').waitFor();
+      await page.keyboard.press('u');
+      await page.getByText('This timeline takes no more writes').first().waitFor();
+      assert.equal(await page.getByRole('button', { name: 'Undo' }).isDisabled(), true);
       await page.getByRole('button', { name: 'Drop', exact: true }).waitFor({ state: 'detached' });
       await row(page, 2).waitFor();
     });

@@ -20,7 +20,7 @@ from tests.page.proxy import proxied
 pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 
 _FETCHED_BYTES_MAX = 300_000
-_REQUESTS_MAX = 20
+_REQUESTS_MAX = 25  # a page that settles late, on a busy machine, fetches a window more
 
 
 @pytest.fixture(scope="module")
