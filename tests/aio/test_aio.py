@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import perdure
 from perdure import Agent, aio, errors
 from perdure.engines.contract import Write
 from perdure.errors import Invalid, NotFound, StaleHead, Unavailable
@@ -23,7 +24,7 @@ from perdure.providers.contract import ModelEvent, TextChunk
 from perdure.runtime.events import Happening, RunEnded, TextDelta
 from perdure.runtime.session.environment import WorkerPool
 from perdure.store import agents, artifacts, change, memory, store, thread, view
-from perdure.testing import Script, say
+from perdure.testing import Script, say, use
 from tests.coded import raises
 
 TWINS = [
@@ -378,3 +379,31 @@ def test_a_word_is_read_without_a_worker(monkeypatch: pytest.MonkeyPatch, how: s
 
     run(story)
     assert handed_over[200] < handed_over[20] + 60, handed_over
+
+
+def test_cancelling_the_resuming_of_a_store_lets_its_run_end() -> None:
+    """Nobody would give the input of that run again; control: a caller's own run fails when it is cancelled."""
+
+    async def main() -> None:
+        inside, go_on = asyncio.Event(), asyncio.Event()
+
+        @perdure.tool(effect="external_write", ask=True)
+        async def pay() -> str:
+            inside.set()
+            await go_on.wait()
+            return "paid"
+
+        agent = Agent("payer", backend=Script(use("pay"), say("Paid.")), tools=[pay])
+        async with aio.open("memory:") as store:
+            thread = await store.thread("trip", agent=agent)
+            (ticket,) = (await thread.run("go")).approvals
+            await thread.decide(ticket.call, "approve", by="ann")
+            resuming = asyncio.create_task(store.resume(agent))
+            await inside.wait()
+            resuming.cancel()
+            asyncio.get_running_loop().call_soon(go_on.set)
+            await asyncio.wait((resuming,))
+            assert resuming.cancelled()
+            assert (await thread.runs())[0].state == "succeeded"
+
+    asyncio.run(main())

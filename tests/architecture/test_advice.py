@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perdure.cli.hints import COMMANDS
 from perdure.errors import Busy, Held, Invalid, MergeConflict, PerdureError, RunFailed, ServerChanged
 from perdure.server.openapi import schema
-from perdure.server.problems import FOR_HTTP, FOR_MCP, FOR_PROGRAMS, advice_for
+from perdure.server.problems import FOR_APPLICATIONS, FOR_HTTP, FOR_MCP, advice_for
 from tests.architecture.source import Module, modules, walk
 from tests.surfaces.test_cli_advice import PYTHON
 from tests.surfaces.test_cli_advised_commands import assert_can_be_typed
@@ -118,7 +118,12 @@ def test_a_client_is_advised_in_requests_and_tools_and_not_in_python() -> None:
 
     assert len(named) > 50  # control: such advice is found
     assert named - set(FOR_HTTP) == OF_PROGRAMS
-    assert [text for table in (FOR_HTTP, FOR_MCP) for text in table.values() if PYTHON.search(text)] == []
+    assert [
+        text
+        for table in (FOR_HTTP, FOR_MCP, FOR_APPLICATIONS)
+        for text in table.values()
+        if PYTHON.search(text)
+    ] == []
 
 
 def test_each_request_and_each_tool_of_an_advice_exists() -> None:
@@ -142,7 +147,7 @@ def test_a_failed_run_has_the_advice_of_its_cause() -> None:
     failed.__cause__ = Invalid("", code="api_key_missing", advice="Set KEY, or give api_key=.")
 
     assert advice_for(failed, FOR_HTTP) == FOR_HTTP["api_key_missing"]
-    assert advice_for(failed, FOR_PROGRAMS) == "Set KEY, or give api_key=."
+    assert advice_for(failed, {}) == "Set KEY, or give api_key=."
 
 
 def advised() -> Iterator[tuple[str, str]]:

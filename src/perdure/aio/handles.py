@@ -523,14 +523,20 @@ class Store(HeldProxy[store.Store]):
     async def resume(self, agent: Agent) -> list[Result]:
         """Resume every run of this agent that was interrupted, or whose approval was decided, one after another.
 
-        A run that lives in another process is left alone; one that fails is in the list.  Raises
+        A run that lives in another process is left alone; one that fails is in the list.  Cancelling the task that
+        awaits it lets it take no further run; the cancellation takes effect when its run has ended or waits.  Raises
         `Invalid` if `agent` is not an Agent.
         """
         found: list[Result] = []
         for id, record in await self.off_loop(partial(self._held._interrupted, agent)):  # pyright: ignore[reportPrivateUsage]
             try:
                 one = await self.thread(id, agent=agent, timeline=record.timeline)
-                found.append(await one.resume(record.id))
+                going_on = asyncio.ensure_future(one.resume(record.id))
+                try:
+                    found.append(await asyncio.shield(going_on))
+                except asyncio.CancelledError:  # nobody would give the input of this run again
+                    await asyncio.wait((going_on,))
+                    raise
             except RunFailed as failed:
                 found += (failed.run,) if isinstance(failed.run, Result) else ()
             except (Busy, NotFound, Sealed):

@@ -2,6 +2,7 @@
 
     app = perdure.server.app(store, agents=[planner])         # the whole server, to be mounted
     return perdure.server.events(thread.stream(text))         # any stream as server-sent events
+    return perdure.server.problem(error)                      # any error as a problem document
 
 It needs `perdure[server]`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 try:
     from perdure.server.access import Access
     from perdure.server.app import app
+    from perdure.server.problems import problem, problem_handler
     from perdure.server.serve import serve
     from perdure.server.streams import events
 except ModuleNotFoundError as error:
@@ -21,4 +23,4 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["Access", "app", "events", "serve"]
+__all__ = ["Access", "app", "events", "problem", "problem_handler", "serve"]

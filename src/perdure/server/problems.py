@@ -16,6 +16,7 @@ from math import ceil
 from typing import Any, cast
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure import errors
@@ -24,15 +25,17 @@ from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
 __all__ = [
+    "FOR_APPLICATIONS",
     "FOR_HTTP",
     "FOR_MCP",
-    "FOR_PROGRAMS",
     "MEDIA_TYPE",
     "STATUSES",
     "HttpProblem",
     "Problem",
     "advice_for",
     "last_part",
+    "problem",
+    "problem_handler",
     "problem_of",
     "problem_response",
 ]
@@ -62,8 +65,6 @@ _LOGGED = "The log of the server has the cause."
 # told the request, or the tool, that does the same.  An error of any other code shows its own advice, which names none.
 _THREAD = "/v1/threads/{thread}"
 _RESOLVE = f"POST {_THREAD}/calls/{{call}}/resolve"
-
-FOR_PROGRAMS: Mapping[str, str] = {}  # the advice of the library as it is
 
 FOR_HTTP: Mapping[str, str] = {
     "address_missing": "Start the server with code whose Backend has its address.",
@@ -145,6 +146,18 @@ FOR_HTTP: Mapping[str, str] = {
     "turns_invalid": "For a moment send `to`.",
     "value_missing": "Send it as `value`.",
     "value_not_taken": "Leave `value` out.",
+}
+
+# The clients of one's own application: it has requests of its own, which are not known here.
+FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
+    "busy": "Wait for the run that is at work, then send it again.",
+    "cursor_invalid": FOR_HTTP["cursor_invalid"],
+    "failed_run_call_unclear": "A person has to settle that call; then send it again with the same id.",
+    "failed_run_followed": "Send it with another id.",
+    "failed_run_undone": "Send it with another id.",
+    "in_doubt": "Send it again with the same id; it will not be applied twice.",
+    "op_reused": "Send a new intent with a new id.",
+    "run_failed": "Send it again with the same id to go on with the run.",
 }
 
 FOR_MCP: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
@@ -241,10 +254,31 @@ def problem_response(
     return Response(msgspec.json.encode(document), document.status, headers, MEDIA_TYPE)
 
 
+def problem(error: BaseException, **members: Any) -> Response:
+    """Return the answer of one's own application to a request that led to an error: a problem document (RFC 9457).
+
+    The status follows from the class of the error.  `members` stand beside those of the document.
+    """
+    document, headers = problem_of(error, place="", advice=FOR_APPLICATIONS)
+    body = msgspec.json.encode({**members, **msgspec.to_builtins(document)})
+    return Response(body, document.status, headers, MEDIA_TYPE)
+
+
+async def problem_handler(request: Request, error: Exception) -> Response:
+    """Answer a request with the problem document of its error: an exception handler for Starlette and FastAPI."""
+    return problem(error)
+
+
 def advice_for(error: PerdureError, table: Mapping[str, str]) -> str:
     """Return what to do about an error in the words of a table.  A failed run has the advice of its cause."""
-    cause = error.__cause__ if isinstance(error, RunFailed) and error.code not in table else error
-    return table.get(cause.code, error.advice) if isinstance(cause, PerdureError) else error.advice
+    cause = error.__cause__ if isinstance(error, RunFailed) and not _is_own(error, table) else error
+    found = table.get(cause.code, error.advice) if isinstance(cause, PerdureError) else error.advice
+    return found or table.get(error.code, "")
+
+
+def _is_own(error: RunFailed, table: Mapping[str, str]) -> bool:
+    """True if the table has advice for what happened to the run itself, such as that its end was not recorded."""
+    return error.code in table and error.code != RunFailed.code
 
 
 def _for_clients(error: PerdureError) -> PerdureError:

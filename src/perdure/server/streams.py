@@ -32,7 +32,7 @@ from perdure.aio.proxy import EventIterator
 from perdure.errors import NotFound
 from perdure.runtime.events import Committed, Happened, Happening, HeadMoved, RunEnded
 from perdure.runtime.session.result import Result
-from perdure.server.problems import FOR_HTTP, FOR_PROGRAMS, problem_of, problem_response
+from perdure.server.problems import FOR_APPLICATIONS, FOR_HTTP, problem_of, problem_response
 from perdure.shapes.ledger import EventShape, TicketShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.store import Store
@@ -159,7 +159,7 @@ class EventStream(Response):
             try:
                 await self._begin()
             except Exception as error:  # noqa: BLE001  # the edge: every error is a problem document
-                await problem_response(error, place="", advice=FOR_PROGRAMS)(scope, receive, send)
+                await problem_response(error, place="", advice=FOR_APPLICATIONS)(scope, receive, send)
                 return
         with _until_exit() as exiting:
             await send(
@@ -312,7 +312,7 @@ def events(stream: AsyncIterator[Happening]) -> EventStream:
     problem document and its status; later errors are the last event.
     """
     # The application's store is not known here, and neither are the requests that it answers.
-    shown = frames(stream, place="", advice=FOR_PROGRAMS)
+    shown = frames(stream, place="", advice=FOR_APPLICATIONS)
     if not isinstance(stream, EventIterator):
         return EventStream(shown)
     return EventStream(shown, begin=stream.begin, ends_by_itself=not stream.is_endless)

@@ -327,15 +327,16 @@ def test_the_same_input_again_joins_the_live_run(store: Store) -> None:
     events: list[Happening] = []
     while not any(isinstance(event, TextSoFar) for event in events):
         events.append(next(second))
-    assert isinstance(events[0], Happened)
-    assert events[0].text == "go"
+    first_event = events[0]
+    assert isinstance(first_event, Happened)
+    assert first_event.text == "go"
 
     model.go_on.set()
     events += second
 
     assert [event.text for event in events if isinstance(event, TextSoFar)] == ["Hell"]
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["o."]
-    check_joined(events, everything(thread, events[0]))
+    check_joined(events, everything(thread, first_event))
 
 
 def check_joined(events: list[Happening], expected: list[Happened | Committed]) -> None:

@@ -1,0 +1,78 @@
+"""Problem documents of one's own application: a status and a body that fit its clients, not Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+import perdure
+from perdure import Agent, errors
+from perdure.server import problem, problem_handler
+from perdure.testing import Script, fail
+from tests.surfaces.test_cli_advice import PYTHON
+
+
+def body(response: Response) -> Any:
+    """The document of an answer."""
+    return json.loads(bytes(response.body))
+
+
+def raised(error: Exception, *, handled: bool = True) -> Any:
+    """The answer of an application whose only handler raises an error."""
+
+    async def raises(request: Request) -> Response:
+        raise error
+
+    handlers: Any = {errors.PerdureError: problem_handler} if handled else {}
+    application = Starlette(routes=[Route("/", raises)], exception_handlers=handlers)
+    return TestClient(application, raise_server_exceptions=False).get("/")
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_the_handler_answers_with_the_status_of_the_error(handled: bool) -> None:
+    """A problem document; control: without the handler it is the 500 of the framework."""
+    answer = raised(errors.NotFound("there is no such thread.", code="thread_not_found"), handled=handled)
+
+    assert answer.status_code == (404 if handled else 500)
+    assert answer.headers["content-type"].startswith("application/problem+json") == handled
+    if handled:
+        assert (answer.json()["code"], answer.json()["status"]) == ("thread_not_found", 404)
+
+
+def test_a_client_is_not_advised_in_python() -> None:
+    """The library names a parameter, which a client of an application does not have."""
+    store = perdure.open("memory:")
+    with pytest.raises(errors.NotFound) as missing:
+        store.thread("nope")
+
+    assert PYTHON.search(missing.value.advice)  # control: the advice of the library
+    assert not PYTHON.search(json.dumps(body(problem(missing.value))))
+    store.close()
+
+
+def test_more_members_stand_beside_the_document_and_replace_nothing() -> None:
+    """Such as what was done before the error."""
+    found = body(problem(errors.Conflict("no.", code="decided"), decided="approve", status=200))
+
+    assert (found["decided"], found["status"]) == ("approve", 409)
+
+
+def test_a_failed_run_says_how_it_is_gone_on_with() -> None:
+    """502, with advice for the client that sent the message."""
+    store = perdure.open("memory:")
+    thread = store.thread("trip", agent=Agent("planner", backend=Script(fail())))
+    with pytest.raises(errors.RunFailed) as failed:
+        thread.run("go", id="m1")
+
+    found = problem(failed.value)
+
+    assert (found.status_code, body(found)["code"]) == (502, "run_failed")
+    assert "same id" in body(found)["advice"]
+    store.close()
