@@ -27,7 +27,6 @@ def thread() -> Iterator[Thread]:
     [
         ("nobody:model", errors.NotFound, "provider_not_found", "anthropic"),
         ("antropic:claude-sonnet-5-5", errors.NotFound, "provider_not_found", "'anthropic'"),
-        ("anthropic:claude-sonet-5-5", errors.NotFound, "model_not_found", "'claude-sonnet-5-5'"),
         ("script:two", errors.NotFound, "provider_not_found", "anthropic"),
         ("nothing", errors.Invalid, "backend_name_invalid", "openai:"),
     ],
@@ -52,3 +51,14 @@ def test_who_is_on_the_line_or_was_handed_in_is_known(thread: Thread) -> None:
     thread.switch(Script(backend="script:two"))
 
     assert thread.plan("script:two").backend == "script:two"
+
+
+def test_a_model_that_no_catalog_has_is_planned_and_rendered_as_it_is_run(thread: Thread) -> None:
+    """With its provider's defaults; control: a switch, which would keep a mistyped name, refuses it by name."""
+    name = "anthropic:claude-sonet-5-5"
+
+    assert thread.plan(name).backend == name
+    assert thread.render(name).body["model"] == "claude-sonet-5-5"
+    with raises(errors.NotFound, "model_not_found") as caught:
+        thread.switch(name)
+    assert "'claude-sonnet-5-5'" in str(caught.value)

@@ -183,3 +183,16 @@ def test_a_call_without_a_result_is_counted(empty: Shell) -> None:
     whole = bring(empty, json.dumps([*said, result]), "--again").json
 
     assert [each["calls_unknown"] for each in (first, second, whole)] == [1, 0, 0]
+
+
+def test_an_import_of_results_alone_is_no_run_that_goes_on(empty: Shell) -> None:
+    """In the log; control: the turn before it, with words of the user, has its number."""
+    asked = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [SAID[0], {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    bring(empty, json.dumps(said))
+    bring(empty, json.dumps([{"role": "tool", "tool_call_id": "c1", "content": "rain"}]))
+
+    kinds = [each["kind"] for each in empty.ok("threads", "turns", "trip", "--json").json["turns"]]
+
+    assert sorted(kinds) == ["edit", "message"]
+    assert "resumed" not in empty.ok("threads", "log", "trip").out

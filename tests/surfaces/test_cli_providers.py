@@ -355,3 +355,66 @@ def test_a_moment_is_rendered_as_it_was(shell: Shell) -> None:
 def test_an_unknown_backend_is_told(shell: Shell, backend: str, code: int) -> None:
     """By name."""
     assert shell("threads", "render", "shopping", "--to", backend).code == code
+
+
+def test_a_request_is_exported_to_a_new_file(shell: Shell) -> None:
+    """The same as is printed; control: a file that is there stays as it is."""
+    words = ("export", "shopping", "--format", "openai-chat")
+    printed = shell.ok(*words).out
+
+    told = shell.ok(*words, "--output", "f.json").out
+    again = shell(*words, "--output", "f.json", "--json")
+
+    assert (shell.directory / "f.json").read_text() == printed
+    assert "f.json" in told
+    assert again.error["code"] == "file_exists"
+
+
+@pytest.mark.parametrize(
+    ("format", "reply"),
+    [
+        (
+            "gemini-generate",
+            {
+                "candidates": [
+                    {"content": {"role": "model", "parts": [{"text": "x", "thoughtSignature": "c2ln"}]}}
+                ]
+            },
+        ),
+        (
+            "anthropic-messages",
+            {
+                "role": "assistant",
+                "type": "message",
+                "content": [
+                    {"type": "thinking", "thinking": "t", "signature": "c2ln"},
+                    {"type": "text", "text": "x"},
+                ],
+            },
+        ),
+        (
+            "bedrock-converse",
+            {
+                "output": {
+                    "message": {
+                        "role": "assistant",
+                        "content": [
+                            {"reasoningContent": {"reasoningText": {"text": "t", "signature": "c2ln"}}},
+                            {"text": "x"},
+                        ],
+                    }
+                },
+                "stopReason": "end_turn",
+            },
+        ),
+    ],
+)
+def test_an_export_for_no_model_holds_no_signature(empty: Shell, format: str, reply: dict[str, Any]) -> None:
+    """It is a loss, also where it is not known which model signed; control: the thread keeps it."""
+    empty.ok("import", save(empty, reply), "--thread", "trip", "--agent", "a", "--format", format)
+
+    plain = empty.ok("export", "trip", "--format", format, "--json").json
+
+    assert "c2ln" not in json.dumps(plain["body"])
+    assert "c2ln" in empty.ok("sql", "select * from provider_metadata", "--json").out
+    assert plain["losses"]

@@ -67,6 +67,7 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
 
 
 _NO_BODIES: Mapping[Digest, bytes | Forgotten | None] = {}
+_IMPORTS = "import:"  # the beginning of the run ids of imported conversations
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
@@ -326,7 +327,7 @@ def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
     if Merged in kinds or Picked in kinds:
         return "merge" if Merged in kinds else "pick"
     if commit.run is not None and not kinds.isdisjoint((MessageAppended, RunStarted, RunFinished)):
-        return "resumed"
+        return "edit" if commit.run.startswith(_IMPORTS) else "resumed"
     return "call" if ToolCallRequested in kinds or ToolCallCompleted in kinds else "edit"
 
 

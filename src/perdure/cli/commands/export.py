@@ -218,7 +218,7 @@ _Format: TypeAlias = Annotated[
 ]
 _Output: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--output", metavar="FILE", help="The new file that --format sqlite or otlp writes"),
+    Parameter(name="--output", metavar="FILE", help="The new file that --format writes; needed for sqlite"),
 ]
 _Content: TypeAlias = Annotated[
     Content | None,
@@ -249,10 +249,14 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
     format: str
     body: dict[str, Any]
     losses: list[LossShape]
+    output: str | None  # the new file that has it, too
 
     def show(self, screen: Screen) -> None:
-        """Print the request alone, so that it can be kept in a file; losses go to the error stream."""
-        screen.say(safe_json(self.body))
+        """Print the request alone, so that it can be kept in a file, or its file; losses go to the error stream."""
+        if self.output is None:
+            screen.say(safe_json(self.body))
+        else:
+            screen.say("Wrote a request of ", self.format, " to ", (self.output, "name"))
         if self.losses:
             show_losses(Screen(console(stderr=True)), self.losses)
 
@@ -324,12 +328,9 @@ def export(
         return _tabled(thread, output, everywhere)
     if thread is None:
         raise _refused("no thread was named", "thread_missing", "Name one: only sqlite and otlp take all.")
-    if output is not None:
-        why, advice = "--output belongs to --format sqlite and otlp", "Leave it out: a request is printed."
-        raise _refused(why, "output_not_taken", advice)
     if git is not None:
-        if format is not None or model is not None or at is not None or timeline != MAIN:
-            advice = "Leave out --format, --model, --timeline and --at."
+        if any((format, model, at, output)) or timeline != MAIN:
+            advice = "Leave out --format, --model, --output, --timeline and --at."
             raise _refused("--git writes the whole thread", "options_conflict", advice)
         return (follow_git if follow else project)(thread, git, everywhere)
     if follow:
@@ -339,11 +340,18 @@ def export(
     if format is None:
         advice = f"Give --format with one of {', '.join((*APIS, *_OWN_FORMATS))}, or --git DIR."
         raise _refused("no format was named", "format_missing", advice)
-    return _request(thread, format, model, timeline, at, everywhere)
+    return _request(thread, format, model, timeline, at, everywhere, output=output)
 
 
 def _request(
-    thread: str, format: str, model: str | None, timeline: str, at: str | None, everywhere: Everywhere
+    thread: str,
+    format: str,
+    model: str | None,
+    timeline: str,
+    at: str | None,
+    everywhere: Everywhere,
+    *,
+    output: str | None,
 ) -> ExportAnswer:
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
@@ -353,12 +361,16 @@ def _request(
             if error.code == "adapter_not_found":
                 error.advice += f" Beside requests there are {' and '.join(_OWN_FORMATS)}."
             raise
+    with _new_file(output) as file:
+        if file is not None:
+            file.write(safe_json(rendered.body) + "\n")
     return ExportAnswer(
         thread=thread,
         timeline=timeline,
         format=format,
         body=rendered.body,
         losses=losses_of(rendered.losses),
+        output=output,
     )
 
 

@@ -42,6 +42,8 @@ class BedrockTurns(BlockTurns):
         self._documents: set[str] = set()
 
     def _is_asked(self, made_by: object) -> bool:
+        if not self._model:
+            return False
         return made_by is None or same(made_by, self._model)  # a recorded answer of Bedrock does not say it
 
     def _write(self, exchange: Exchange) -> None:

@@ -57,7 +57,12 @@ def is_third(model: str) -> bool:
 
 
 def same_model(made: object, asked: str) -> bool:
-    """True if the request goes to the model that made a signature; a name may mean its newest version."""
+    """True if the request goes to the model that made a signature; a name may mean its newest version.
+
+    False if the request names no model.
+    """
+    if not asked:
+        return False
     if not isinstance(made, str) or made == asked:
         return True
     one, other = _MODEL.search(made), _MODEL.search(asked)

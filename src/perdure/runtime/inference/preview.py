@@ -30,7 +30,7 @@ from perdure.model.recipe import Frame, decode_frame, decode_recipe
 from perdure.providers import registry
 from perdure.providers.backend import Backend
 from perdure.providers.contract import Rendered
-from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, check_model, name_of, same
+from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.inference.backend import given_as, given_for
 from perdure.runtime.inference.model_input import agent_view, open_call_words
@@ -197,11 +197,8 @@ def _profile(env: RunEnvironment, backend: BackendRef, line: str | None) -> Back
     """Return what is known of a backend; only its name if it is the timeline's own and no object of it is given."""
     backend = given_as(env, backend)
     try:
-        profile = backend_profile(backend, env.models())
+        return backend_profile(backend, env.models())
     except (NotFound, Invalid):
         if not isinstance(backend, str) or backend != line:
             raise
         return BackendProfile(name=backend)
-    if backend != line:
-        check_model(backend, profile, env.models())
-    return profile
