@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Result, Store, aio
-from perdure.errors import Invalid, NotFound, RunFailed, Unavailable
+from perdure.errors import Conflict, Invalid, NotFound, RunFailed, Unavailable
 from perdure.runtime.run import queue
 from perdure.runtime.session.broadcast import NewsThread
 from perdure.runtime.session.environment import RunEnvironment
@@ -91,6 +91,20 @@ def test_the_result_is_the_one_that_run_returns(store: Store) -> None:
 
     assert (result.run, result.status, result.text) == (run, "succeeded", "Done.")
     assert thread.wait(run) == thread.wait(run, 0) == thread.run("Go.", id="m1") == result
+
+
+def test_a_queued_input_that_is_given_again_keeps_its_place(store: Store) -> None:
+    """`run` begins only the one whose turn it is; `resume` is an order to begin that one now, whatever is before it."""
+    thread = store.thread("trip", agent=agent(say("First."), say("Third."), say("Second.")))
+    first, second, third = [thread.start(f"Go {each}.", id=each) for each in ("m1", "m2", "m3")]
+
+    with raises(Conflict, "run_queued_behind", run=third, first=first, timeline="main"):
+        thread.run("Go m3.", id="m3")
+    assert {run.state for run in thread.runs()} == {"created"}
+
+    assert thread.run("Go m1.", id="m1").run == first
+    assert thread.resume(third).run == third
+    assert thread.run("Go m2.", id="m2").run == second
 
 
 @pytest.mark.parametrize("url", ["file", "postgres"], indirect=True)

@@ -138,6 +138,9 @@ COMMANDS: Mapping[str, str] = {
     ),
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
+    "run_queued_behind": (
+        "A worker begins it in its turn; <runs resume THREAD {run} --code MODULE:NAME> begins it now."
+    ),
     "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
     "runs_waiting": (
         "<runs resume THREAD --code MODULE:NAME> finishes one, <runs cancel THREAD RUN> ends one, and --force gives them "

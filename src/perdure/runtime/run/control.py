@@ -275,6 +275,7 @@ async def _given_again(
         kept = await env.run_blocking(partial(records.read, env.space, id))
         try:
             if kept.record.state == "created":
+                await env.run_blocking(partial(queue.check_turn, env.space, kept.record))
                 return await begin_queued(env, kept, shape=shape, begun=begun)
             if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
                 return await resume(env, id, shape=shape, begun=begun)

@@ -42,7 +42,7 @@ from perdure.runtime.session.records import QUEUE, WORK
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
 
-__all__ = ["QueuedInput", "arm", "first_on", "queue", "queued", "ring"]
+__all__ = ["QueuedInput", "arm", "check_turn", "first_on", "queue", "queued", "ring"]
 
 _BELL = "bell"
 
@@ -274,6 +274,21 @@ def first_on(space: Space, timeline: str) -> str | None:
         if _time_of(cell) <= now or not _is_scheduled(space, cell):
             return _run_of(cell)
     return None
+
+
+def check_turn(space: Space, record: RunRecord) -> None:
+    """Raise `Conflict` if another input was queued before that of a run, which nobody scheduled for a time of its own."""
+    first = None if record.scheduled else first_on(space, record.timeline)
+    if first not in (None, record.id):
+        raise Conflict(
+            f"the input of run '{record.id}' is queued on timeline '{record.timeline}' behind that of run '{first}'; "
+            "nothing was begun.",
+            code="run_queued_behind",
+            advice="wait() returns its result once its turn has come, and resume() begins it now.",
+            run=record.id,
+            first=first,
+            timeline=record.timeline,
+        )
 
 
 def ring(space: Space) -> None:
