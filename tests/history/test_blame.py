@@ -215,3 +215,62 @@ def test_a_place_in_text_is_read_back(place: Place) -> None:
     """One key is a bare word; everything else is a JSON list."""
     assert parse_place(spell_place(place)) == place
     assert spell_place(("jam",)) == "jam"
+
+
+def test_a_value_that_a_merge_brought_names_the_timeline_that_wrote_it() -> None:
+    """The innermost of two; control: what was written on the line that was asked names none."""
+    hand = Hand()
+    hand.write({"/a": 1})
+    hand.fork("one", hand.head().commit)
+    hand.fork("two", hand.head().commit)
+    hand.write({"/b": 2}, timeline="two")
+    hand.write({"/x": 1}, timeline="one")
+    hand.write({"/y": {"jam": 1}}, timeline="one")
+    hand.merge("two", into="one")
+    hand.write({"/c": 2})
+    hand.merge("one")
+
+    found = {path: blamed(hand, path).merged_from for path in ("/a", "/b", "/c", "/x")}
+
+    assert found == {"/a": None, "/b": "two", "/c": None, "/x": "one"}
+    assert blamed(hand, "/y", ("jam",)).merged_from == "one"
+    assert blame(hand.space, hand.head("one").commit, "/x").merged_from is None
+
+
+def test_a_place_that_a_merge_left_as_it_was_names_no_other_timeline() -> None:
+    """The merge wrote the document, and the line that was asked the place; control: the place that the merge brought."""
+    hand = Hand()
+    wanted = hand.write({"/y": {"jam": 1}})
+    hand.fork("other", wanted)
+    hand.write({"/y": {"jam": 1, "tea": 2}}, timeline="other")
+    hand.write({"/b": 2})
+    hand.merge("other")
+
+    jam, tea = (blamed(hand, "/y", (key,)) for key in ("jam", "tea"))
+
+    assert (jam.commit, jam.merged_from, tea.merged_from) == (wanted, None, "other")
+
+
+@pytest.mark.parametrize("reason", ["put", "tool_results_committed"])
+def test_a_change_beside_a_run_is_not_the_runs(reason: str) -> None:
+    """It belongs to the run's turn, but no message and no backend wrote it; control: with a reason of runs it is the run's."""
+    hand = Hand()
+    started = RunStarted(id="e-1", agent="planner", backend="anthropic:sonnet")
+    hand.write(
+        said=[Message("user", (Text("note it"),))], events=[started], run="run-1", reason="user_message"
+    )
+    hand.write({"/a": 1}, run="run-1", reason=reason)
+
+    found = blamed(hand, "/a")
+
+    is_beside = reason == "put"
+    assert (found.run, found.beside_run) == ((None, "run-1") if is_beside else ("run-1", None))
+    assert (found.backend is None, found.message is None) == (is_beside, is_beside)
+
+
+def test_a_step_of_another_frameworks_run_is_that_runs() -> None:
+    """Its commits have reasons of their own, and no event says that a run of ours began."""
+    hand = Hand()
+    hand.write({"/a": 1}, run="graph-1", reason="node plan")
+
+    assert (blamed(hand, "/a").run, blamed(hand, "/a").beside_run) == ("graph-1", None)

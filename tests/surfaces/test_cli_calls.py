@@ -79,6 +79,26 @@ def test_calls_of_a_thread_are_listed_and_filtered(house: Shell) -> None:
     assert "The last call; --limit 0 lists all." in house.ok("calls", "ls", "house", "--limit", "1").out
 
 
+def test_calls_in_a_state_or_of_a_tool_are_listed_over_all_threads(house: Shell) -> None:
+    """What was asked for, and not the calls whose outcome is unknown, which the control lists."""
+    told = house.ok("calls", "ls", "house", "--json").json["calls"]
+    states = {each["state"] for each in told}
+
+    found = {
+        state: house.ok("calls", "ls", "--state", state, "--json").json["calls"]
+        for state in (*states, "cancelled")
+    }
+    of_tool = house.ok("calls", "ls", "--tool", told[0]["tool"], "--json").json["calls"]
+    one = house.ok("calls", "ls", "--tool", told[0]["tool"], "--limit", "1", "--json").json
+
+    assert len(states) > 1
+    assert found == {state: [each for each in told if each["state"] == state] for state in found}
+    assert of_tool == [each for each in told if each["tool"] == told[0]["tool"]]
+    assert (one["calls"], one["more"]) == (of_tool[-1:], len(of_tool) > 1)
+    assert "No thread has such a call." in house.ok("calls", "ls", "--state", "cancelled").out
+    assert [each["state"] for each in house.ok("calls", "--json").json["calls"]] == ["needs_human"]  # control
+
+
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
     assert "No call has an unknown outcome, and none was interrupted." in shell.ok("calls").out

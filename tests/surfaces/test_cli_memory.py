@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+import perdure
+from perdure.cli.input.users import os_user
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -105,6 +107,40 @@ def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell
     assert (erased["erased"], erased["threads"], erased["left_alone"]) == (True, [], None)
     assert erased["objects"] > 0
     assert shell("memory", "show", reference, "--owner", "ann").code != 0
+
+
+def test_an_item_is_erased_by_the_part_of_its_id_that_it_was_forgotten_by(shell: Shell) -> None:
+    """The short id that was typed, and the command that was printed; control: a part that fits no item erases nothing."""
+    kept = shell.ok("memory", "add", "has a dog", "--owner", "ann", "--json").json["item"]["id"]
+    printed = shell.ok("memory", "forget", kept[-8:], "--owner", "ann").out
+
+    missing = shell("memory", "forget", "00000000", "--owner", "ann", "--erase")
+    erased = shell.ok("memory", "forget", kept[-8:], "--owner", "ann", "--erase", "--json").json
+
+    assert "--owner ann --erase" in printed
+    assert (missing.code, erased["item"], erased["erased"]) == (3, kept, True)
+    assert shell("memory", "show", kept, "--owner", "ann", "--at", "HEAD~1").code != 0
+
+
+def test_the_log_of_a_memory_says_who_wrote_it(shell: Shell, kept: str) -> None:
+    """A write at the command line has the user of the system, as approvals do; control: one of a program has nobody."""
+    with perdure.open(shell.store) as store:
+        store.memory("ann").add("likes jazz", id="jazz")
+    shell.ok("memory", "edit", "jazz", "likes folk", "--owner", "ann")
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+
+    commits = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    with PtySession(shell.directory, "memory", "log", "--owner", "ann") as session:
+        assert session.ended() == 0
+
+    assert [(each["did"], each["by"], each["thread"]) for each in commits] == [
+        ("forgotten", os_user(), None),
+        ("edited", os_user(), None),
+        ("added", None, None),
+        ("added", os_user(), None),
+    ]
+    assert "when" in session.shown
+    assert max(map(len, session.shown.splitlines())) <= 80
 
 
 def test_searching_without_the_extra_says_what_to_install(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import perdure
+from perdure import Agent, Call
+from perdure.testing import Script, say, use
 from tests.surfaces.shell import Shell
 
 
@@ -310,3 +314,61 @@ def test_a_path_with_odd_characters_works(shell: Shell, tmp_path: Path) -> None:
 
     assert value(shell, path) == 1
     assert path in [each["path"] for each in shell.ok("state", "ls", "shopping", "--json").json["paths"]]
+
+
+def test_the_fork_before_what_a_merge_brought_begins_where_it_was_written(empty: Shell) -> None:
+    """The turn is named with its timeline; the printed command, typed as it is, forks before it, and not on main.
+
+    Control: a turn of main has the same number, and the command of what main wrote forks there.
+    """
+    agent = Agent("noter", backend=Script(*[say("Noted.")] * 9))
+    with perdure.open(empty.store) as store:
+        main = store.thread("house", agent=agent)
+        main.run("One.")
+        other = main.fork("other")
+        for line, path in ((main, "/here.json"), (other, "/there.json")):
+            with line.change("note", run="r") as change:
+                change.say("user", f"Write {path}.")
+                change.put(path, 1)
+        main.merge("other", prefer="ours")
+
+    commands = {}
+    for path in ("/here.json", "/there.json"):
+        shown = empty.ok("state", "blame", "house", path).out
+        commands[path] = shlex.split(shown.partition("Fork before it: ")[2].splitlines()[0])[1:]
+        assert ("turn     2 of other, " in shown) == (path == "/there.json")
+    for name, path in (("a", "/here.json"), ("b", "/there.json")):
+        empty.ok(*[name if word == "NAME" else word for word in commands[path]])
+
+    with perdure.open(empty.store) as store:
+        heads = [store.thread("house").on(name) for name in ("a", "b")]
+        assert [[entry.message.text for entry in each.transcript()] for each in heads] == [
+            ["One.", "Noted."]
+        ] * 2
+    assert commands["/here.json"][-1] == "turn:2~1"
+    assert "turn:" not in commands["/there.json"][-1]
+
+
+def test_an_edit_by_hand_during_a_run_is_not_said_to_be_the_models(empty: Shell) -> None:
+    """Another process writes while a tool runs: blame and log name the edit; the control is what the tool wrote."""
+
+    @perdure.tool(effect="read_only")
+    def look(call: Call) -> str:
+        call.put("/looked.json", 1)
+        empty.ok("state", "put", "house", "/edited.json", "1")
+        return "looked"
+
+    with perdure.open(empty.store) as store:
+        agent = Agent("looker", backend=Script(use("look"), say("Done.")), tools=[look])
+        store.thread("house", agent=agent).run("Look around.")
+
+    edited, looked = (empty.ok("state", "blame", "house", f"/{name}.json") for name in ("edited", "looked"))
+    blamed = empty.ok("state", "blame", "house", "/edited.json", "--json").json
+    logged = {name: empty.ok("state", "log", "house", f"/{name}.json").out for name in ("edited", "looked")}
+
+    assert "during 1, 'put'" in edited.out
+    assert (blamed["backend"], blamed["message"], blamed["run"]) == (None, None, None)
+    assert blamed["beside_run"]
+    assert "script:" not in edited.out
+    assert "script:" in looked.out
+    assert ("Look around." in logged["edited"], "Look around." in logged["looked"]) == (False, True)

@@ -631,6 +631,24 @@ def test_a_turn_has_a_kind(shell: Shell) -> None:
     assert [each["kind"] for each in turns] == ["edit", "merge", "edit", "message", "message", "message"]
 
 
+def test_a_merge_names_the_timeline_that_it_merged(shell: Shell) -> None:
+    """In each list, as its reason; control: a reason that was given is kept, and the merge is still called one."""
+    shell.ok("threads", "merge", "shopping", "what-if", "--theirs")
+    shell.ok("threads", "fork", "shopping", "other", "--at", "turn:3")
+    shell.ok("state", "put", "shopping", "/other.json", "1", "--timeline", "other")
+
+    log, turns, commits = (
+        shell.ok("threads", *words).out
+        for words in (("log", "shopping"), ("turns", "shopping"), ("log", "shopping", "--commits"))
+    )
+    shell.ok("threads", "merge", "shopping", "other", "--reason", "agreed with ann")
+
+    assert log.startswith("merge what-if ← main  ")
+    assert "  merge what-if  " in turns
+    assert "  merge what-if  " in commits
+    assert shell.ok("threads", "log", "shopping").out.startswith("merge  agreed with ann ← main  ")
+
+
 def test_a_thread_is_handed_off_to_another_agent(shell: Shell) -> None:
     """One commit that undo takes back; the log shows it by its kind, and the list names the agent."""
     told = shell.ok("threads", "hand-off", "shopping", "--to", "cook", "--reason", "it is about soup").out

@@ -16,8 +16,9 @@ the commits where it is true and was false just before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -33,11 +34,23 @@ from perdure.history.space import Space
 from perdure.history.tree import Entry, diff
 from perdure.model import canonical
 from perdure.model.digest import Digest
-from perdure.model.event import Event, MessageAppended, RunStarted, ToolCallRequested
+from perdure.model.event import Event, Merged, MessageAppended, RunStarted, ToolCallRequested
 from perdure.model.names import COMPARED_MAX, check_prefix, near, prefixes_of
 from perdure.model.patch import Clear, Op, Replace
+from perdure.model.run import REASONS
 
-__all__ = ["Blame", "Called", "Difference", "Said", "StateChange", "between", "bisect", "blame", "changes"]
+__all__ = [
+    "Blame",
+    "Called",
+    "Difference",
+    "Said",
+    "StateChange",
+    "between",
+    "bisect",
+    "blame",
+    "changes",
+    "is_beside_run",
+]
 
 
 class StateChange(msgspec.Struct, frozen=True):
@@ -160,6 +173,12 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     backend: str | None = None  # provider:model, as the run recorded it
     author: str | None = None
+    merged_from: str | None = (
+        None  # the timeline that wrote it, where a merge brought it; None: the one that was asked
+    )
+    beside_run: str | None = (
+        None  # the run that held the timeline while a program wrote it, which is not the run's
+    )
 
 
 def blame(space: Space, at: Digest | None, path: str, place: Place = ()) -> Blame:
@@ -169,30 +188,40 @@ def blame(space: Space, at: Digest | None, path: str, place: Place = ()) -> Blam
     removed the document that it is compared with.
     """
     entry = reader.entry_at(space, at, path)
-    step = _writer(space, at, path)
+    steps = [_writer(space, at, path)]
     if place:
         value = _read_at(space, at, path, place)
         if value is None:
             raise _nothing_there(space, entry, place)
-        step = _changer(space, step, path, place, value)
+        had = partial(_had_at, space, path=path, place=place, value=value)
     else:
-        while (other := _origin(space, step, entry)) is not None:
-            step = _writer(space, other, path)
-    return _blamed(path, place, step, list(_turn_so_far(space, step)))
+        had = partial(_origin, space, entry=entry)
+    while (line := had(steps[-1])) is not None:
+        steps.append(_writer(space, line, path))
+    found = _blamed(path, place, steps[-1], list(_turn_so_far(space, steps[-1])))
+    return msgspec.structs.replace(found, merged_from=_merged_from(space, at, steps))
 
 
-def _changer(space: Space, step: Step, path: str, place: Place, value: bytes) -> Step:
-    """Return the last commit, at `step` or before it, that left `value` at the place, and had not found it there."""
-    while True:
-        try:
-            same = (line for line in step.commit.parents if _read_at(space, line, path, place) == value)
-            line = next(same, None)  # the first parent before those that were merged
-        except Forgotten as gone:
-            what = f"what {path} held before commit {step.digest[:12]}, which wrote it,"
-            raise Forgotten(what, gone.why, advice="Ask for the whole document.") from gone
-        if line is None:
-            return step
-        step = _writer(space, line, path)
+def _merged_from(space: Space, at: Digest | None, steps: Sequence[Step]) -> str | None:
+    """Return the timeline of the last of these writers, as the merge that brought its value names it; None: that of `at`."""
+    assert at is not None
+    tip, writer = ancestry.point(space, at), Point(steps[-1].digest, steps[-1].place.depth)
+    if writer.depth <= tip.depth and ancestry.ancestor(space, tip, writer.depth) == writer:
+        return None
+    merges = (
+        event for each in reversed(steps) for event in each.changeset.events if isinstance(event, Merged)
+    )
+    return next((event.timeline for event in merges), None)
+
+
+def _had_at(space: Space, step: Step, *, path: str, place: Place, value: bytes) -> Digest | None:
+    """Return the line that had `value` at the place before `step`, the first parent before merged ones; None: none had."""
+    try:
+        same = (line for line in step.commit.parents if _read_at(space, line, path, place) == value)
+        return next(same, None)
+    except Forgotten as gone:
+        what = f"what {path} held before commit {step.digest[:12]}, which wrote it,"
+        raise Forgotten(what, gone.why, advice="Ask for the whole document.") from gone
 
 
 def _nothing_there(space: Space, entry: Entry, place: Place) -> NotFound:
@@ -243,12 +272,22 @@ def _writes(op: Op, path: str) -> bool:
             return op.path == path
 
 
-def _origin(space: Space, step: Step, entry: Entry) -> Digest | None:
+def _origin(space: Space, step: Step, *, entry: Entry) -> Digest | None:
     """Return the line that had the value before `step` wrote it again or merged it; None: none had, or it is forgotten."""
     with suppress(Forgotten):
         had = (line for line in step.commit.parents if space.tree_at(line).get(entry.path) == entry)
         return next(had, None)
     return None
+
+
+def is_beside_run(run: str | None, reason: str, turn: Iterable[Event]) -> bool:
+    """True if a program wrote a commit while a run held the timeline: it belongs to the run's turn, and is not the run's.
+
+    `turn` has the events of its turn, up to it.  The runs of other frameworks write commits with reasons of their own.
+    """
+    if run is None or reason in REASONS:
+        return False
+    return any(isinstance(event, RunStarted) for event in turn)
 
 
 def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:
@@ -261,6 +300,16 @@ def _turn_so_far(space: Space, step: Step) -> Iterator[Step]:
 
 def _blamed(path: str, place: Place, step: Step, turn: Sequence[Step]) -> Blame:
     events = [event for earlier in turn for event in reversed(earlier.changeset.events)]
+    if is_beside_run(step.commit.run, step.commit.reason, events):
+        return Blame(
+            path=path,
+            place=place,
+            commit=step.digest,
+            reason=step.commit.reason,
+            at=step.commit.at,
+            author=step.commit.author,
+            beside_run=step.commit.run,
+        )
     message = next((event for event in events if isinstance(event, MessageAppended)), None)
     acting = next((event for event in (*step.changeset.events, *events) if event.provider), message)
     return Blame(

@@ -37,7 +37,13 @@ __all__ = ["deliver", "events_of", "until", "write"]
 
 
 def write(
-    space: Space, id: str, version: Version | None, *, reason: str, op_id: str | None = None
+    space: Space,
+    id: str,
+    version: Version | None,
+    *,
+    reason: str,
+    op_id: str | None = None,
+    author: str | None = None,
 ) -> CommitOutcome:
     """Replace all versions of an item by `version`; None removes the item.
 
@@ -57,7 +63,15 @@ def write(
             ops.clear(item_prefix(id))
         if version is not None:
             _put(ops, version_path(id, _depth(space, head), 0), version)
-        done = _committed(space, head, ops.finish(), reason=reason, op_id=op_id or space.ids(), intent=intent)
+        done = _committed(
+            space,
+            head,
+            ops.finish(),
+            reason=reason,
+            op_id=op_id or space.ids(),
+            intent=intent,
+            author=author,
+        )
         if done is not None:
             return done
 

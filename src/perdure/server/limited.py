@@ -379,7 +379,7 @@ class LimitedThread(_LimitedReads, Thread):
         self,
         other: str | OnTimeline,
         *,
-        reason: str = "merge",
+        reason: str | None = None,
         prefer: Side | Mapping[str, Side] | None = None,
         dry_run: bool = False,
         op_id: str | None = None,

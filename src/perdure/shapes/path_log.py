@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from perdure.errors import Forgotten
 from perdure.history.changes.json_edits import Place, read
 from perdure.history.changes.patch_builder import Touched
+from perdure.history.query import is_beside_run
 from perdure.history.tree import Entry
 from perdure.model import canonical
 from perdure.model.digest import Digest
@@ -45,6 +46,7 @@ class PathVersion(msgspec.Struct, frozen=True, kw_only=True):
     input: str  # what the user said in its turn; empty: it belongs to no message
     at: str
     run: str | None
+    beside_run: bool  # a program wrote it while that run was under way
     digest: str | None  # of the document as a whole, as is `size`
     size: int | None
     preview: str | None
@@ -145,21 +147,34 @@ def _version(
             shown, value = _shown(then, held, place) if held else (None, UNSET)
             is_forgotten = False
             break
+    turn = (event for each in _run_so_far(moments[-1], entry.run) for event in each.events)
+    beside_run = is_beside_run(entry.run, entry.reason, turn)
     return PathVersion(
         commit=entry.digest,
         before=_parent(entry),
         turn=entry.turn,
         apart=entry.is_apart,
         reason=entry.reason,
-        input=input_at(moments[-1]),
+        input="" if beside_run else input_at(moments[-1]),
         at=stamp(entry.at),
         run=entry.run,
+        beside_run=beside_run,
         digest=held.value if held else None,
         size=held.size if held else None,
         preview=shown,
         forgotten=is_forgotten,
         value=value if has_values else UNSET,
     )
+
+
+def _run_so_far(then: View, run: str | None) -> Iterator[LogEntry]:
+    """Yield the commits of a run up to the moment `then`, newest first."""
+    while run is not None and (entries := then.log(limit=_COMMITS_AT_ONCE)):
+        for entry in entries:
+            if entry.run != run:
+                return
+            yield entry
+        then = then.at(_parent(entries[-1]))
 
 
 def _shown(view: View, held: Entry, place: Place) -> tuple[str | None, Any]:

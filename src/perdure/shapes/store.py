@@ -148,6 +148,9 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
     run: str | None
     backend: str | None
     message: MessageShape | None  # the last one of the same turn, up to that commit
+    merged_from: str | None  # the timeline that wrote it, where a merge brought it, and whose turn it is
+    beside_run: str | None  # the run that was under way in that turn while a program wrote it
+    before: str | None  # the commit before that turn, on its own timeline; null: none
 
     @classmethod
     def of(cls, line: Thread | AgentMap, seen: View, path: str, place: Place = ()) -> Self:
@@ -156,6 +159,7 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
         then = seen.at(found.commit)
         last = transcript_of(then, limit=1) if found.message is not None else ()
         entry = then.log(limit=1)[0]
+        turn = then.turns(limit=1, passes_damage=True)[-1]
         return cls(
             **whose(line),
             path=path,
@@ -165,12 +169,15 @@ class BlameShape(StateOf, frozen=True, kw_only=True):
             turn=entry.turn,
             apart=entry.is_apart,
             reason=found.reason,
-            input=input_at(then),
+            input="" if found.beside_run else input_at(then),
             at=stamp(found.at),
             author=found.author,
             run=found.run,
             backend=found.backend,
             message=next((MessageShape.of(entry) for entry in last if entry.id == found.message), None),
+            merged_from=found.merged_from,
+            beside_run=found.beside_run,
+            before=turn.before,
         )
 
 

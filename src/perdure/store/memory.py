@@ -83,8 +83,9 @@ class Memory:
         trust: Trust = "user",
         expires: datetime | timedelta | None = None,
         op_id: str | None = None,
+        author: str | None = None,
     ) -> Remembered:
-        """Add an item; an existing `id` replaces that item.
+        """Add an item; an existing `id` replaces that item.  `author` is recorded as the person or program that did so.
 
         Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
         one that a thread wrote no longer depends on that thread then.
@@ -110,12 +111,12 @@ class Memory:
                 code="item_id_missing",
             )
         if id is not None:
-            return self._written(check_item_id(id), version, "memory.add", op_id)
+            return self._written(check_item_id(id), version, "memory.add", op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
         if equal is None:
-            return self._written(space.ids(), version, "memory.add", None)
-        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id)
+            return self._written(space.ids(), version, "memory.add", None, author)
+        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
 
     def search(
         self,
@@ -170,14 +171,14 @@ class Memory:
 
     ls = items
 
-    def forget(self, id: str, *, op_id: str | None = None) -> Head:
+    def forget(self, id: str, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Remove an item, also one that a thread wrote; raises `NotFound` if there is none.  `undo` takes it back."""
         space = self._memory.space
         if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
             self._standing(self._judge(), id)
-        return write.write(space, id, None, reason="memory.forget", op_id=op_id).head
+        return write.write(space, id, None, reason="memory.forget", op_id=op_id, author=_checked(author)).head
 
-    def erase(self, id: str) -> Erasure:
+    def erase(self, id: str, *, author: str | None = None) -> Erasure:
         """Remove an item with all that the memory's history holds of it, also one that was forgotten before.
 
         Other items stay at every moment; moments that had this one are read without it.  The result
@@ -186,16 +187,16 @@ class Memory:
         """
         check_item_id(id)
         self._deliver()  # else it would come back with what is delivered later
-        erased = retention.erase(self._memory, id)
+        erased = retention.erase(self._memory, id, author=_checked(author))
         if erased is None:
             raise self._no_item(id)
         return erased
 
-    def keep(self, id: str, *, op_id: str | None = None) -> Remembered:
+    def keep(self, id: str, *, op_id: str | None = None, author: str | None = None) -> Remembered:
         """Make an item that a thread wrote independent of that thread, so that an undo there does not remove it."""
         found = self._standing(self._judge(), id).version
         version = Version(item=found.item, origin=found.source or found.origin)
-        return self._written(id, version, "memory.keep", op_id)
+        return self._written(id, version, "memory.keep", op_id, author)
 
     def resolve(self, reference: str) -> Remembered:
         """Read the item that `mem://<scope>/<owner>/<id>@<commit>` names; raises `NotFound`, also for another owner's."""
@@ -284,9 +285,13 @@ class Memory:
             owner=self.owner,
         )
 
-    def _written(self, id: str, version: Version, reason: str, op_id: str | None) -> Remembered:
+    def _written(
+        self, id: str, version: Version, reason: str, op_id: str | None, author: str | None
+    ) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)
-        done = write.write(self._memory.space, id, version, reason=reason, op_id=named)
+        done = write.write(
+            self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
+        )
         judge = Visibility(self._memory, None, None, commit=done.head.commit)
         found = judge.item(id)
         if found is None:
@@ -296,3 +301,7 @@ class Memory:
                 item=id,
             )
         return judge.remembered(found)
+
+
+def _checked(author: str | None) -> str | None:
+    return None if author is None else names.check_label("author", author)

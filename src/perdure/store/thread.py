@@ -303,12 +303,12 @@ class Thread(Switching):
         self,
         other: str | OnTimeline,
         *,
-        reason: str = "merge",
+        reason: str | None = None,
         prefer: Side | Mapping[str, Side] | None = None,
         dry_run: bool = False,
         op_id: str | None = None,
     ) -> Taken:
-        """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
+        """Merge the changes of the other timeline, whose name is the reason if none is given; raises `MergeConflict`, having written nothing, on a conflict.
 
         `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
         A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
@@ -320,7 +320,8 @@ class Thread(Switching):
         head = reader.head_to_move(known, self.timeline)
         if theirs is None:
             return merge.Taken(head=head, commit=None, base=None, paths=0)
-        terms = self._terms(known, head, reason, op_id, prefer)
+        why = f"merge {source}"[: names.ID_BYTES_MAX] if reason is None else reason
+        terms = self._terms(known, head, why, op_id, prefer)
         if dry_run:
             reader.unsealed_head(known, self.timeline)
             return merge.would_merge(self._space, head, theirs, terms)

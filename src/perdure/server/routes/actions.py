@@ -390,8 +390,9 @@ class DryQuery(LineQuery, frozen=True, kw_only=True):
 def merge(call: HttpCall, query: DryQuery, body: MergeBody) -> MergeShape:
     """Merge the changes of another timeline."""
     thread, dry_run = call.target(query.timeline), query.dry_run
-    reason = body.reason or "merge"
-    taken = thread.merge(body.name, reason=reason, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id)
+    taken = thread.merge(
+        body.name, reason=body.reason or None, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id
+    )
     call.head = taken.head
     return MergeShape.of(thread, body.name, taken, dry_run=dry_run)
 

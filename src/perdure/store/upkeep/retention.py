@@ -150,7 +150,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     left_alone: str | None  # why the memory has kept some of it
 
 
-def erase(memory: OwnerMemory, id: str) -> Erasure | None:
+def erase(memory: OwnerMemory, id: str, *, author: str | None = None) -> Erasure | None:
     """Forget an item and every value that it ever had; None: neither the memory nor a thread knows it.
 
     Every other item stays, at every moment.  An erasure that was interrupted is finished by another one.
@@ -160,7 +160,7 @@ def erase(memory: OwnerMemory, id: str) -> Erasure | None:
     threads = tuple(_holding(engine, memory.owner, id, texts))
     if not is_known and not threads:
         return None
-    head = write.write(space, id, None, reason="memory.erase").head
+    head = write.write(space, id, None, reason="memory.erase", author=author).head
     wanted = plan(engine, RetentionPolicy(owners=(memory.owner,), items=(id,)), space.clock())
     done = carry_out(engine, wanted, ids=space.ids, cache=space.cache)
     memory.forget_copies()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Annotated
 
@@ -48,8 +48,7 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
             if self.thread:
                 screen.say("There is no tool call here.")
             else:
-                screen.say("No call has an unknown outcome, and none was interrupted.")
-                screen.suggest("Calls under way: ", "runs", "ls")
+                self._say_none(screen)
             return
         at_now = now()
         screen.table(
@@ -71,6 +70,10 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
         if not self.thread:
             self._suggest(screen)
 
+    def _say_none(self, screen: Screen) -> None:
+        screen.say("No call has an unknown outcome, and none was interrupted.")
+        screen.suggest("Calls under way: ", "runs", "ls")
+
     def _suggest(self, screen: Screen) -> None:
         """Print how to go on with an interrupted call, and with one whose outcome is unknown."""
         ids = [each.id for each in self.calls]
@@ -90,6 +93,18 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
             screen.say(("             not_done, if it was not done", "quiet"))
 
 
+class FoundCalls(Calls, frozen=True, kw_only=True):
+    """The calls of all threads in a state, or of a tool, oldest first."""
+
+    def _say_none(self, screen: Screen) -> None:
+        screen.say("No thread has such a call.")
+
+    def _suggest(self, screen: Screen) -> None:
+        last = self.calls[-1]
+        place = (last.thread, screen.short_id(last.id, [each.id for each in self.calls]))
+        screen.suggest("Look at one: ", "calls", "show", *place)
+
+
 def ls(
     thread: AnyThread = None,
     /,
@@ -98,22 +113,27 @@ def ls(
         str | None, Parameter(metavar="RUN", completer=in_store, help="Only calls of this run")
     ] = None,
     state: Annotated[CallState | None, Parameter(metavar="STATE", help="Only calls in this state")] = None,
+    tool: Annotated[str | None, Parameter(metavar="NAME", help="Only calls of this tool")] = None,
     limit: Limit = 50,
     timeline: OnlyTimeline = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Calls:
     """List the tool calls of a thread, or all calls whose outcome is unknown
 
-    Calls that were under way when the process of their run ended are among the latter.
+    Calls that were under way when the process of their run ended are among the latter. With --state or --tool the calls
+    of all threads are listed.
     All timelines of a thread share one ledger: an undo or a fork takes no call back.
     """
 
     def wanted(each: tuple[str, CallRecord]) -> bool:
-        return state in (None, each[1].state) and timeline in (None, each[1].timeline)
+        _, call = each
+        return state in (None, call.state) and timeline in (None, call.timeline) and tool in (None, call.tool)
 
     with reading(everywhere) as store:
         if run is not None:
             thread, run = placed_run(store, thread, run)
+        if thread is None and (state is not None or tool is not None):
+            return _everywhere(store, wanted, limit)
         found = (
             list(filter(wanted, [*interrupted_calls(store), *store.unclear_calls()]))
             if thread is None
@@ -123,6 +143,17 @@ def ls(
             store.thread(thread, timeline=timeline or MAIN)  # says which there are, if there is no such one
         kept = found[-limit:] if limit else found
         return Calls(thread=thread, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
+
+
+def _everywhere(store: Store, wanted: Callable[[tuple[str, CallRecord]], bool], limit: int) -> Calls:
+    """Return the last calls of all threads that are wanted, by the time of their last change."""
+    found: list[tuple[str, CallRecord]] = []
+    for thread in store.threads():
+        with suppress(NotFound):  # a thread that is removed in the meantime
+            found += lately(lambda last, id=thread.id: _of(store, id, None, last), wanted, limit)
+    found.sort(key=lambda each: each[1].at)
+    kept = found[-limit:] if limit else found
+    return FoundCalls(thread=None, calls=list(_shapes(store, kept)), more=len(kept) < len(found))
 
 
 def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[tuple[str, CallRecord]]:

@@ -68,9 +68,9 @@ __all__ = [
 _VERDICTS: dict[str, Verdict] = {"approve": "approve", "deny": "deny", "edit": "edit", "answer": "answer"}
 _LATER = "later"
 _CHOICES = "approve (y), deny (n), edit (e), answer or later (l)? "
-# Two of the words begin with the same letter; a alone means the one that y means.
+# Two of the words begin with a, so a alone means neither of them.
 _LETTERS = {
-    "y": "approve", "yes": "approve", "a": "approve", "n": "deny", "no": "deny", "d": "deny", "e": "edit", "l": _LATER,
+    "y": "approve", "yes": "approve", "n": "deny", "no": "deny", "d": "deny", "e": "edit", "l": _LATER,
 }  # fmt: skip
 
 

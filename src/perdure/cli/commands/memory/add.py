@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
 from perdure.cli.input.stores import writing
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import duration
@@ -92,7 +93,7 @@ def add(
             id = id_meant(id, (each.id for each in memory.items()), what="item") or id
         before = _text_of(memory, id)
         began = system_clock()
-        item = memory.add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires)
+        item = memory.add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires, author=os_user())
         return MemoryAddAnswer(item=MemoryShape.of(item), known=item.at < began, replaced=before)
 
 
@@ -118,5 +119,5 @@ def edit(
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
         old = memory.get(whole)
         expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
-        new = memory.add(text, kind=old.kind, scope=old.scope, id=whole, expires=expires)
+        new = memory.add(text, kind=old.kind, scope=old.scope, id=whole, expires=expires, author=os_user())
         return MemoryAddAnswer(item=MemoryShape.of(new), known=False, replaced=old.text)

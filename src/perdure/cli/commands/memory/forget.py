@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
 from perdure.cli.input.stores import writing
+from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
@@ -77,9 +78,9 @@ def forget(
 
     With --erase no undo brings it back; other items stay, with their past. Threads that hold its words too are named.
     """
-    with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
-        erased = memory.erase(whole) if erase else None
-        head = memory.forget(whole) if erased is None else erased.head
+    with writing(everywhere) as store, memory_with(store, owner, item, forgotten=erase) as (memory, whole):
+        erased = memory.erase(whole, author=os_user()) if erase else None
+        head = memory.forget(whole, author=os_user()) if erased is None else erased.head
         return Gone(
             owner=owner,
             item=whole,

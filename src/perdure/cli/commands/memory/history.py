@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.commands.memory.shapes import Owner, known_memory
+from perdure.cli.commands.memory.shapes import Owner, item_ever, known_memory
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import guessing
 from perdure.cli.input.users import os_user
@@ -19,7 +19,6 @@ from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Forgotten, Invalid, NotFound
 from perdure.model.memory import item_prefix, items_of
-from perdure.model.names import id_meant
 from perdure.model.patch import Clear, Put
 from perdure.shapes.text import shortened, stamp
 from perdure.shapes.threads import HeadShape
@@ -31,15 +30,15 @@ __all__ = ["MemoryCommit", "MemoryLog", "MemoryMoved", "log", "redo", "undo"]
 _COLUMNS = (
     Column("change", gives_way=True),
     Column("text", gives_way=True),
-    Column("by", leaves=2),
-    Column("when", "when", leaves=1),
+    Column("by", leaves=1),
+    Column("when", "when", leaves=2),
     Column("commit", "digest"),
     Column("item", "name", is_id=True),
 )
 
 
 _TEXT_LENGTH = 200
-_LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
+_DIRECT = ("memory.add", "memory.keep", "memory.forget", "memory.erase")
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +50,7 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
+    by: str | None  # who wrote it directly, where that was said
     items: list[str]  # that it added, changed or forgot
     text: str | None  # of the item asked for, or the first, as this change left it, or forgot it; null: gone
 
@@ -74,7 +74,7 @@ class MemoryLog(Answer, frozen=True, kw_only=True):
                 (
                     each.did or each.reason,
                     ("–", "quiet") if each.text is None else shortened(each.text, _TEXT_LENGTH),
-                    each.thread or "",
+                    each.by or each.thread or "",
                     moment(each.at)[5:16],
                     digest(each.commit),
                     self.item or next(iter(each.items), ""),
@@ -177,14 +177,9 @@ def _changes_of(memory: Memory, item: str, limit: int) -> tuple[str, list[LogEnt
     with suppress(NotFound, Invalid):
         whole = memory.get(item).id
         return whole, *memory.changes_of(whole, limit=limit or None)
-    lately = (id for each in memory.log(limit=_LOOKED_AT) for id in items_of(each.patch))
-    known = list(dict.fromkeys((*(each.id for each in memory.items()), *lately)))
-    whole = id_meant(item, known, what="item", beginnings=True)
+    whole = item_ever(memory, item)
     if whole is None:
-        known = list(dict.fromkeys(id for each in memory.log() for id in items_of(each.patch)))
-        whole = id_meant(item, known, what="item", beginnings=True)
-    if whole is None:
-        with guessing(item, lambda: known):
+        with guessing(item, lambda: (id for each in memory.log() for id in items_of(each.patch))):
             whole = memory.get(item).id  # raises `NotFound`
     return whole, *memory.changes_of(whole, limit=limit or None)
 
@@ -194,13 +189,15 @@ def _commit(memory: Memory, entry: LogEntry, item: str | None = None) -> MemoryC
     items = items_of(entry.patch)
     subject = item or next(iter(items), None)
     now, before = (_text_at(memory, subject, at) for at in (entry.digest, next(iter(entry.parents), None)))
+    is_direct = entry.reason in _DIRECT  # a commit that came from a thread has the thread as its author
     return MemoryCommit(
         commit=entry.digest,
         did=None if subject is None else _did(entry, subject, now, before),
         reason=entry.reason,
         at=stamp(entry.at),
         run=entry.run,
-        thread=entry.author,
+        thread=None if is_direct else entry.author,
+        by=entry.author if is_direct else None,
         items=items,
         text=now or before or None,
     )

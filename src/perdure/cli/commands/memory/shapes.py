@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.errors import Invalid, NotFound
-from perdure.model.memory import ItemKind
+from perdure.model.memory import ItemKind, items_of
 from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
 from perdure.store.memory import Memory
 from perdure.store.store import Store
@@ -21,10 +21,13 @@ __all__ = [
     "AnyScope",
     "ItemId",
     "Owner",
+    "item_ever",
     "known_memory",
     "memory_with",
     "near_what_was_asked",
 ]
+
+_LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 
 Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="The owner of the memory")]
 ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
@@ -38,11 +41,11 @@ AnyScope: TypeAlias = Annotated[
 
 @contextmanager
 def memory_with(
-    store: Store, owner: str, item: str, *, at: str | None = None
+    store: Store, owner: str, item: str, *, at: str | None = None, forgotten: bool = False
 ) -> Generator[tuple[Memory, str]]:
     """Open an owner's memory and find the whole id of an item that may be named by a part of it, at a moment or now.
 
-    An error for a missing item or owner names those that are close.
+    With `forgotten` also of an item that was forgotten.  An error for a missing item or owner names those that are close.
     """
     memory = store.memory(owner)
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
@@ -52,8 +55,22 @@ def memory_with(
             whole = item
         except (NotFound, Invalid):
             known = (each.id for each in (memory.items() if at is None else memory.at(at)))
-            whole = id_meant(item, known, what="item", beginnings=True) or item
-        yield memory, whole
+            whole = id_meant(item, known, what="item", beginnings=True)
+            if whole is None and forgotten:
+                whole = item_ever(memory, item)
+        yield memory, whole or item
+
+
+def item_ever(memory: Memory, item: str) -> str | None:
+    """Return the id of the item that is named by a part of it, forgotten or not, newest changes first; None: none fits."""
+    now = [each.id for each in memory.items()]
+    for limit in (_LOOKED_AT, None):
+        changes = memory.log(limit=limit)
+        known = list(dict.fromkeys((*now, *(id for each in changes for id in items_of(each.patch)))))
+        whole = id_meant(item, known, what="item", beginnings=True)
+        if whole is not None or limit is None or len(changes) < limit:
+            return whole
+    return None
 
 
 def known_memory(store: Store, owner: str) -> Memory:

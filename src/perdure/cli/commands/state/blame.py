@@ -43,19 +43,24 @@ class Blamed(BlameShape, Answer, frozen=True, kw_only=True):
             ("turn", self._place()),
             ("when", moment(self.at)),
             ("author", self.author),
-            ("run", self.run),
+            ("run", f"none, beside {self.beside_run}" if self.beside_run else self.run),
             ("backend", self.backend),
             ("message", self._said()),
             ("commit", digest(self.commit)),
         ]
         screen.facts([(name, fact) for name, fact in facts if fact])
-        if self.thread is not None and not self.apart:
+        if self.thread is None or self.apart:
+            return
+        if self.merged_from is None:
             suggest_fork(screen, self.thread, self.timeline, f"turn:{self.turn}~1")
+        elif self.before is not None:
+            suggest_fork(screen, self.thread, MAIN, self.before[:12])
 
     def _place(self) -> str:
         number = str(self.turn) if self.turn else "before the first"
-        after = "after " if self.apart and self.turn else ""
-        return f"{after}{number}, '{' '.join(self.input.split()) or self.reason}'"
+        after = "after " if self.apart and self.turn else "during " if self.beside_run else ""
+        line = f" of {self.merged_from}" if self.merged_from else ""
+        return f"{after}{number}{line}, '{' '.join(self.input.split()) or self.reason}'"
 
     def _said(self) -> str | None:
         if self.message is None:

@@ -118,6 +118,8 @@ def _why_made(turn: TurnShape) -> str:
     if turn.reason == SWITCHED:
         return f"  to {turn.backend}"
     words = turn.handed_off or ("" if turn.reason == _SAID or turn.kind == "resumed" else turn.reason)
+    if turn.kind != "message" and words.startswith(f"{turn.kind} "):  # such as: merge what-if
+        return words.removeprefix(turn.kind)
     return f"  {words}" if words else ""
 
 
@@ -313,7 +315,8 @@ def _reason(turn: TurnShape) -> str:
         return f"hand-off: {turn.handed_off}"
     if turn.kind == "resumed":
         return turn.kind
-    return turn.reason if turn.kind in ("message", turn.reason) else f"{turn.kind}: {turn.reason}"
+    is_said = turn.kind in ("message", turn.reason) or turn.reason.startswith(f"{turn.kind} ")
+    return turn.reason if is_said else f"{turn.kind}: {turn.reason}"
 
 
 def _unsuccessful(turn: TurnShape) -> Cell:

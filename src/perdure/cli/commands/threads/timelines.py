@@ -308,7 +308,7 @@ def merge(
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with (reading if dry_run else writing)(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        outcome = found.merge(name, reason=reason or "merge", prefer=prefer, dry_run=dry_run, op_id=op_id)
+        outcome = found.merge(name, reason=reason or None, prefer=prefer, dry_run=dry_run, op_id=op_id)
         return MergedLine.of(found, name, outcome, dry_run=dry_run)
 
 
