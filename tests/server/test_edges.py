@@ -60,7 +60,7 @@ def test_what_is_not_there_or_does_not_fit_says_what_to_send(client: Client) -> 
     assert "POST /v1/threads" in absent.json["advice"]
     assert (odd.status, odd.json["code"]) == (422, "body_invalid")
     assert "/v1/openapi.json" in odd.json["advice"]
-    assert "Its fields are text, wait." in odd.json["advice"]
+    assert "Its fields are text, wait, queue, at." in odd.json["advice"]
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,31 @@ def test_a_move_is_recorded_under_the_name_of_the_key(
     name = "local"  # of the token of the start link
     assert (made["act"], made["author"], before["author"]) == (act, name, None)
     assert made["at"] > before["at"]
+
+
+@pytest.mark.parametrize("more", [{"queue": True}, {"at": "1h"}, {}])
+def test_an_input_is_queued_behind_a_live_run(store: Store, more: dict[str, Any]) -> None:
+    """With `queue`, or for a later time; control: without them the timeline is busy.  The same key queues one run."""
+    model = WaitingModel(say("Done."))
+    agent = Agent("assistant", backend=model)
+    thread = store.thread("chat", agent=agent, owner="ann")
+
+    with serving(store, agent) as client:
+        try:
+            client.post(f"{THREAD}/run", {"text": "Go", "wait": False}, Idempotency_Key="a")
+            body = {"text": "And this", "wait": False} | more
+            replies = [client.post(f"{THREAD}/run", body, Idempotency_Key="b") for _ in range(2)]
+        finally:
+            model.may_end.set()
+
+    assert [each.status for each in replies] == ([202, 202] if more else [423, 423])
+    if more:
+        assert replies[0].json["run"]["id"] == replies[1].json["run"]["id"]
+        assert [run.state for run in thread.runs() if run.id == replies[0].json["run"]["id"]] == ["created"]
+
+
+def test_what_is_no_time_is_refused(client: Client) -> None:
+    """Nothing is queued."""
+    reply = client.post(f"{THREAD}/run", {"text": "Later", "at": "soon"})
+
+    assert (reply.status, reply.json["code"]) == (422, "time_invalid")

@@ -1142,3 +1142,16 @@ def test_a_worker_is_given_agents(store: Store, given: Any) -> None:
     """Their tools are needed, so a name is not enough, and no two may have the same name."""
     with pytest.raises(Invalid):
         store.work(given)
+
+
+def test_a_time_is_a_text_too(store: Store) -> None:
+    """As at the command line: so long from now, or a moment, which is UTC without a zone; other words are refused."""
+    thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Done."))))
+
+    for at in ("1h", "2100-01-31T09:00", "2100-01-31T09:00+01:00", timedelta(hours=1)):
+        thread.schedule("later", at)
+    for at in ("soon", "-1h", "h", "9" * 30 + "w", ""):
+        with raises(Invalid, "time_invalid"):
+            thread.schedule("later", at)
+
+    assert [run.scheduled for run in thread.runs()] == [True] * 4

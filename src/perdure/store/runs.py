@@ -166,8 +166,8 @@ class Runs(Line, ABC):
     ) -> str:
         """Queue an input for a later time, on the store's clock, and return the id of its run.
 
-        `at` is a datetime with a time zone, a timedelta, or a number of seconds from now.  The timer belongs to this
-        timeline: a fork does not have it, and if the turn at which it was set is undone, it ends as cancelled when it
+        `at` is a datetime with a time zone, a timedelta, a number of seconds from now, or a text: `1h`, or a moment in
+        ISO 8601.  The timer belongs to this timeline: a fork does not have it, and if the turn at which it was set is undone, it ends as cancelled when it
         is due.  Otherwise as `start`.
         """
         return queue.queue(self._env(), input, id=id, at=at, head_policy=head_policy, on_failure=on_failure)

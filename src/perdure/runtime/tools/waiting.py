@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any, TypeAlias
@@ -41,15 +42,34 @@ AWAITED: contextvars.ContextVar[bool] = contextvars.ContextVar("perdure_awaited_
 """True in the task of a tool that is awaited."""
 
 
-When: TypeAlias = datetime | timedelta | float
-"""A moment with a time zone, or how long from now, in seconds if it is a number."""
+When: TypeAlias = datetime | timedelta | float | str
+"""A moment with a time zone, or how long from now, in seconds if it is a number; as a text `1h`, or in ISO 8601."""
 
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_MAX = 1e9
 
 
+def _read_moment(text: str) -> datetime | timedelta:
+    """Return the moment, or the time from now, that a text says; without a zone it is UTC."""
+    with suppress(ValueError, KeyError, IndexError, OverflowError):
+        return timedelta(seconds=int(text[:-1]) * _UNITS[text[-1]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(
+            f"{text!r} is not a time; nothing was queued.",
+            code="time_invalid",
+            advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00, or as a time from now: 45s, 10m, 1h, 2d, 1w.",
+            time=text,
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def _check_moment(at: object) -> None:
     """Raise `Invalid` for what is no moment: a datetime without a time zone, or a duration that cannot be."""
+    if isinstance(at, str):
+        at = _read_moment(at)
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise Invalid(
@@ -61,13 +81,14 @@ def _check_moment(at: object) -> None:
     seconds = at.total_seconds() if isinstance(at, timedelta) else at
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _SECONDS_MAX:
         raise Invalid(
-            f"a time is a datetime, a timedelta or a number of seconds from now, not {at!r}; nothing was scheduled.",
+            f"a time is a datetime, a timedelta, a number of seconds from now or a text such as '1h', not {at!r}; nothing was scheduled.",
             code="time_invalid",
         )
 
 
 def moment(engine: Engine, at: When) -> int:
     """Return a moment in µs since 1970, UTC; a duration counts from now on the store's clock.  Raises `Invalid` for what is none."""
+    at = _read_moment(at) if isinstance(at, str) else at
     _check_moment(at)
     if isinstance(at, datetime):
         return max(0, (at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1))

@@ -90,10 +90,21 @@ def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
 
 
 class RunBody(BaseBody, frozen=True, kw_only=True):
-    """What the user says; with `wait` false the answer comes when the run has begun."""
+    """What the user says; with `wait` false the answer comes when the run has begun.
+
+    With `queue` it is left to a worker, after what is under way on the timeline; with `at` not before that time
+    (`1h`, or a moment in ISO 8601).
+    """
 
     text: str
     wait: bool = True
+    queue: bool = False
+    at: str | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        """True if a worker is to run it."""
+        return self.queue or self.at is not None
 
 
 def _waits(call: HttpCall, body: RunBody | ResumeBody) -> bool:
@@ -101,7 +112,8 @@ def _waits(call: HttpCall, body: RunBody | ResumeBody) -> bool:
 
     It is faster there than on the loop, which other requests share.
     """
-    return body.wait and not _wants_events(call)
+    is_queued = isinstance(body, RunBody) and body.is_queued
+    return body.wait and not is_queued and not _wants_events(call)
 
 
 @route("POST", "/v1/threads/{thread}/run", "operate", takes_long=_waits)
@@ -109,8 +121,12 @@ def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun |
     """Run the agent with an input, to its end or until it waits for a decision.
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
+    With `queue` or `at` the input is queued for a worker (`perdure serve --work`), also while another run lives.
     """
     id = call.op_id or call.server.new_id()
+    if body.is_queued:
+        call.check_changeable()
+        return _queued(call, query.timeline, body, id)
     found = _opened(call, query.timeline)
     if _waits(call, body):
         return _ended(call, found, lambda thread: thread.run(body.text, id=id))
@@ -196,12 +212,13 @@ def _opened(call: HttpCall, timeline: str) -> Thread | None:
 
 
 def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
-    """Queue the input for a worker that has the agent; raises if there may be none."""
-    if body.wait or _wants_events(call):
+    """Queue the input for a worker that has the agent; raises if the client waits for an answer."""
+    if not body.is_queued and (body.wait or _wants_events(call)):
         raise _not_served(call)
     call.status = 202
     thread = call.target(timeline)
-    record = run_of(thread, thread.start(body.text, id=id), None)
+    run = thread.start(body.text, id=id) if body.at is None else thread.schedule(body.text, body.at, id=id)
+    record = run_of(thread, run, None)
     assert record is not None, "a run that was queued has a record"
     return OneRun(thread=thread.id, run=RunShape.now(thread, record))
 
@@ -210,7 +227,7 @@ def _not_served(call: HttpCall) -> Invalid:
     return Invalid(
         f"this server does not have the agent of '{call.segments['thread']}' with its tools; nothing was run.",
         code="agent_not_served",
-        advice="Start it with --code, or send wait: false and let a worker run it.",
+        advice="Start it with --code, or send queue: true and let a worker run it.",
         served=tuple(call.served),
     )
 

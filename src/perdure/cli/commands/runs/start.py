@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,9 +10,8 @@ from perdure.cli.commands.runs.show import found_run, suggest_retry
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import duration, moment
+from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Screen
-from perdure.errors import Invalid
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import OneRun, RunShape
 
@@ -70,25 +67,9 @@ def start(
     It is durable when this returns. The inputs of a timeline are taken in their order. `perdure runs cancel THREAD RUN`
     ends a run that has not begun. The store has to be there: `perdure init` makes one.
     """
-    due = None if at is None else _time(at)
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         found = found if timeline == MAIN else found.on(timeline)
         again = id is not None and found.given(text, id=id) is not None
-        run = found.start(text, id=id) if due is None else found.schedule(text, due, id=id)
+        run = found.start(text, id=id) if at is None else found.schedule(text, at, id=id)
         return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)), again=again)
-
-
-def _time(text: str) -> datetime | timedelta:
-    with suppress(Invalid):
-        return duration(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(
-            f"{text!r} is not a time; nothing was queued.",
-            code="time_invalid",
-            advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00, or as a time from now: 45s, 10m, 1h, 2d, 1w.",
-            time=text,
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
