@@ -386,7 +386,7 @@ class RunFailed(PerdureError):
         if self.code != type(self).code:
             return said
         run = getattr(self.run, "run", self.run)
-        again = f"Give the same input with its id to try again, or resume('{run}', retry=True)."
+        again = f"Try again with resume('{run}', retry=True), or with the same input and the id that it had, if any."
         return f"{said.rstrip('.')}. {again}"
 
 

@@ -371,3 +371,11 @@ def test_what_is_no_time_is_refused(client: Client) -> None:
     reply = client.post(f"{THREAD}/run", {"text": "Later", "at": "soon"})
 
     assert (reply.status, reply.json["code"]) == (422, "time_invalid")
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_is_no_input(client: Client, text: str) -> None:
+    """Nothing is run, and the conversation has no empty message."""
+    reply = client.post(f"{THREAD}/run", {"text": text})
+
+    assert (reply.status, reply.json["code"]) == (422, "input_empty")

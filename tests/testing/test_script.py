@@ -46,3 +46,15 @@ def test_a_step_that_asks_for_a_tool_says_what_it_took() -> None:
     step = use("note", item="x", usage=Usage(input_tokens=3))
 
     assert (step.usage, step.calls[0].arguments) == (Usage(input_tokens=3), {"item": "x"})
+
+
+def test_a_script_goes_on_for_ever_with_then() -> None:
+    """After its items, in turn after turn; control: without it the script ends."""
+    with perdure.open("memory:") as store:
+        thread = store.thread("a", agent=Agent("planner", backend=Script(say("One."), then=say("More."))))
+        ends = store.thread("b", agent=Agent("planner", backend=Script(say("One."))))
+
+        assert [thread.run("go").text for _ in range(4)] == ["One.", "More.", "More.", "More."]
+        ends.run("go")
+        with pytest.raises(RunFailed):
+            ends.run("go")

@@ -3,7 +3,7 @@
     thread = store.thread("test", agent=planner.on(Script(use("book", flight="SK1"), say("Done."))))
     thread.run("Book it")
 
-One item is one step of the model.  Where the script stands follows from the conversation, not from
+One item is one step of the model, and `Script(…, then=say("Yes?"))` goes on after the last one for ever.  Where the script stands follows from the conversation, not from
 memory: a run that was killed and is resumed by another process goes on at the right place.
 `crash("after_effect")` kills the process at a named point of the run, to see what is left.
 """
@@ -113,6 +113,7 @@ class Script:
     def __init__(
         self,
         *items: Item,
+        then: ScriptStep | Callable[[Context], ScriptStep] | None = None,
         backend: str = "script:test",
         pieces: int = 3,
         lacks: Iterable[str] = (),
@@ -120,10 +121,11 @@ class Script:
     ) -> None:
         """Take `items` one by one; words are handed out in that many pieces.
 
+        `then` is every step after the last item; None: the script ends there.
         `lacks` are capabilities that it is said not to have, and `window` the tokens that it is said to
         take, where a switch or a route looks at that; else it is what it is named after.
         """
-        for item in items:
+        for item in items if then is None else (*items, then):
             if not (isinstance(item, ScriptStep | Crash) or callable(item)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise Invalid(
                     f"a script is made of steps, not of {item!r}.",
@@ -142,6 +144,7 @@ class Script:
         self.contexts: list[Context] = []  # what it was shown, step by step
         self._steps = [item for item in items if not isinstance(item, Crash)]
         self._crashes = [item for item in items if isinstance(item, Crash)]
+        self._then = then
         self._pieces = max(1, pieces)
         self._offset: int | None = None
 
@@ -174,13 +177,15 @@ class Script:
         ):  # a conversation with fewer words is another one, or was undone
             self._offset = context.earlier + _before_this_turn(context, spoken)
         place = said - self._offset
-        if place >= len(self._steps):
+        if place >= len(self._steps) and self._then is None:
             raise Invalid(
                 f"the script has {len(self._steps)} step{'' if len(self._steps) == 1 else 's'}, and the model was asked for one more.",
                 code="script_ended",
+                advice="Give it more steps, or one for all others: Script(…, then=say(…)).",
                 steps=len(self._steps),
             )
-        item = self._steps[place]
+        item = self._steps[place] if place < len(self._steps) else self._then
+        assert item is not None, "a script that goes on has a step for that"
         return item if isinstance(item, ScriptStep) else item(context)
 
 

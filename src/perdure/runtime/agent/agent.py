@@ -11,6 +11,7 @@ policy accepts that.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
@@ -249,6 +250,8 @@ _USUAL_OPTIONS = {
     "memory": "store.thread(…, owner=…), which has a memory", "fallbacks": "'route', with Route([…])",
 }  # fmt: skip
 
+_OWN = ("perdure.", "dataclasses")  # modules between a program and the declaration of its agent
+
 RUN_STATE = KERNEL_PREFIXES[0]  # always of run scope
 
 
@@ -461,6 +464,13 @@ def _check_switching(agent: Agent) -> None:
 
 
 def _check(agent: Agent) -> None:
+    if not isinstance(agent.instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(
+            f"instructions of agent '{agent.name}' are a text, not {agent.instructions!r}; nothing was declared.",
+            code="agent_field_invalid",
+            agent=agent.name,
+            field="instructions",
+        )
     backend: object = agent.backend
     if not (backend is None or isinstance(backend, str) or _is_backend(backend)):
         raise Invalid(
@@ -546,6 +556,9 @@ def _tools(agent: str, given: object) -> tuple[Tool, ...]:
 
 def _warn(agent: str, one: Tool) -> None:
     if not one.declared:
+        level, frame = 1, sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+            level, frame = level + 1, frame.f_back
         warnings.warn(
             PerdureWarning(
                 f"tool '{one.name}' of agent '{agent}' declares no effect, so it counts as an external write: it is never "
@@ -555,7 +568,7 @@ def _warn(agent: str, one: Tool) -> None:
                 agent=agent,
                 tool=one.name,
             ),
-            stacklevel=5,
+            stacklevel=level,  # the line of the program
         )
 
 

@@ -25,7 +25,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -39,6 +39,7 @@ from perdure.engines.contract import Answer, Engine, Fence, Question, Receipt, W
 from perdure.errors import Invalid
 from perdure.history.space import AGENTS, ALIVE, STORE, CommitCaches, Space, label_of
 from perdure.history.tree import NodeCache
+from perdure.model import names
 from perdure.model.limits import Limits
 
 
@@ -161,12 +162,34 @@ def _guarded(member: Callable[..., Any], name: str) -> Callable[..., Any]:
             work = functools.partial(member, self, *args, **options)
             found = beside_loop(f"{type(self).__name__}.{name}", work)
         else:
-            found = member(self, *args, **options)
+            try:
+                found = member(self, *args, **options)
+            except TypeError:
+                _check_options(f"{type(self).__name__}.{name}()", member, options)
+                raise
         if type(found) is GeneratorType:
             return _Watched(cast("Iterator[Any]", found), f"{type(self).__name__}.{name}")
         return found
 
     return guarded
+
+
+_TAKES_ANY = 0x08  # of the flags of a function: it has `**options`
+
+# What callers expect an option to be called.
+_USUAL_OPTIONS = {"message_id": "'id'", "input_id": "'id'", "idempotency_key": "'id'", "key": "'id'"}
+
+
+def _check_options(what: str, member: Callable[..., Any], options: Mapping[str, object]) -> None:
+    """Raise `TypeError` for an option that a method does not have; it names the one that may be meant."""
+    code = getattr(member, "__code__", None)
+    if code is None or code.co_flags & _TAKES_ANY:
+        return
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    wrong = next((option for option in options if option not in known), None)
+    if wrong is not None:
+        usual = _USUAL_OPTIONS if "id" in known else {}
+        raise TypeError(names.no_such_name(what, wrong, known, usual, what="option")) from None
 
 
 _lock = Lock()
