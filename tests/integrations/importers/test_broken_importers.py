@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from perdure.integrations.importers import claude_code, codex, langgraph, openai_agents
+from perdure.integrations.importers import chatgpt, claude_code, codex, langgraph, openai_agents
 from perdure.integrations.importers import write as writing
 from tests.crash.campaign import SEED
-from tests.integrations.importers import claude_sessions, codex_sessions, test_langgraph, test_openai_agents
+from tests.integrations.importers import (
+    claude_sessions,
+    codex_sessions,
+    test_chatgpt,
+    test_langgraph,
+    test_openai_agents,
+)
 from tests.integrations.importers.counts import Counts, import_faults
 
 Patch = pytest.MonkeyPatch
@@ -52,6 +58,22 @@ def graph(folder: Path) -> tuple[Path, Counts]:
 def items(folder: Path) -> tuple[Path, Counts]:
     """A session of the OpenAI Agents SDK."""
     return test_openai_agents.database(folder, test_openai_agents.ITEMS), test_openai_agents.COUNTS
+
+
+def export(folder: Path) -> tuple[Path, Counts]:
+    """An export of ChatGPT with a branch and a call."""
+    return test_chatgpt.saved(folder, test_chatgpt.conversation()), test_chatgpt.COUNTS
+
+
+def drop_other_ends(patch: Patch) -> None:
+    """Only the line to the current node is read."""
+    paths = chatgpt._Tree.paths
+    patch.setattr(chatgpt._Tree, "paths", lambda self, current: paths(self, current)[:1])
+
+
+def drop_tools(patch: Patch) -> None:
+    """Messages of tools are left out."""
+    patch.setattr(chatgpt._Tree, "_result", lambda self, id, blocks: None)
 
 
 def count_events(patch: Patch) -> None:
@@ -150,6 +172,9 @@ BROKEN: dict[str, tuple[Callable[[Path], tuple[Path, Counts]], Callable[[Patch],
     "lines of Claude Code have other names": (claude, name_by_import(claude_code)),
     "a branch of LangGraph is dropped": (graph, drop_other_lists),
     "messages of LangGraph have other names": (graph, name_by_import(langgraph)),
+    "a branch of ChatGPT is dropped": (export, drop_other_ends),
+    "results of ChatGPT are dropped": (export, drop_tools),
+    "nodes of ChatGPT have other names": (export, name_by_import(chatgpt)),
     "results of OpenAI are dropped": (items, drop_results),
     "rows of OpenAI have other names": (items, name_by_import(openai_agents)),
 }

@@ -279,7 +279,7 @@ def import_(
 ) -> Imported | ImportedSessions:
     """Import sessions of other tools, or a saved conversation, as threads
 
-    SOURCE alone is a path with sessions of claude-code, codex, langgraph, openai-agents, atif or letta, or the
+    SOURCE alone is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the
     address of a PostgreSQL server with LangGraph's tables. Each session becomes a thread, each branch a timeline.
     Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused.
 

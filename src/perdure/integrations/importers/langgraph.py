@@ -45,8 +45,7 @@ from perdure.integrations.importers.session import (
     shortened,
     thread_id,
 )
-from perdure.integrations.importers.sources import Candidate, is_server
-from perdure.integrations.importers.sqlite_source import columns_of, opened
+from perdure.integrations.importers.sources import Candidate, columns_of, is_server, opened
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.names import shown_address
 from perdure.providers.contract import Loss

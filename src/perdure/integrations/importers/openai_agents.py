@@ -26,8 +26,7 @@ from perdure.integrations.importers.session import (
     no_such_format,
     thread_id,
 )
-from perdure.integrations.importers.sources import Candidate
-from perdure.integrations.importers.sqlite_source import columns_of, opened, quoted, tables_of
+from perdure.integrations.importers.sources import Candidate, columns_of, opened, quoted, tables_of
 from perdure.providers.contract import Loss
 
 __all__ = ["API", "FORMAT", "grouped", "read_item", "read_sessions", "recognises"]

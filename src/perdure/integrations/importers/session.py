@@ -49,7 +49,7 @@ __all__ = [
     "thread_id",
 ]
 
-FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta")
+FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta", "chatgpt")
 
 Json: TypeAlias = dict[str, Any]
 

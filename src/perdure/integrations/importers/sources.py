@@ -3,18 +3,25 @@
 A file is known by its first lines, by the fields of its document, or by the tables of its database; names and places do
 not count.  Each format is a module with two functions, `recognises` and `read_sessions`, which is loaded when a format
 is looked for.
+
+A SQLite file is opened read-only, and nothing is written beside it.  A database in WAL mode needs its `-wal` and `-shm`
+files: if they are there, another program may be writing, and SQLite uses them; if not, the file is opened as immutable,
+so that SQLite creates neither.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Protocol, cast
+from urllib.parse import quote
 
 import msgspec
 
@@ -28,17 +35,22 @@ from perdure.integrations.importers.session import (
     read_document,
     read_lines,
 )
-from perdure.integrations.importers.sqlite_source import MAGIC, opened
 
 __all__ = [
     "Candidate",
     "SessionFormat",
     "SessionSource",
+    "columns_of",
     "find_sources",
     "format_of",
     "is_server",
+    "opened",
+    "quoted",
     "read_file",
+    "tables_of",
 ]
+
+_MAGIC = b"SQLite format 3\x00"
 
 _SNIFFED_BYTES = 256 << 10
 _SNIFFED_LINES = 40
@@ -56,7 +68,7 @@ class Candidate:
         self.place = place
         self.is_server = is_server(place)
         self._head = b"" if self.is_server else _beginning(place)
-        self._is_database = self._head.startswith(MAGIC)
+        self._is_database = self._head.startswith(_MAGIC)
 
     def has_lines(self, is_one: Callable[[Json], bool]) -> bool:
         """True if the first line is one of a session, or most of the first lines are."""
@@ -74,6 +86,11 @@ class Candidate:
     def _lines(self) -> list[JsonLine]:
         head = b"\n".join(self._head.split(b"\n", _SNIFFED_LINES + 1)[: _SNIFFED_LINES + 1])
         return [] if self._is_database else read_lines(head).lines
+
+    def has_documents(self, *signs: bytes) -> bool:
+        """True if the file begins like one JSON value, and all signs are among its first bytes."""
+        begins = self._head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        return begins and all(sign in self._head for sign in signs)
 
     @cached_property
     def document(self) -> Json:
@@ -187,3 +204,50 @@ def _sources(place: str, wanted: Iterable[str], *, alone: bool) -> list[SessionS
         if alone:
             raise
         return []
+
+
+@contextmanager
+def opened(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a database for reading; raise `Corrupt` if SQLite cannot read it."""
+    is_written = Path(f"{path}-wal").exists()
+    options = "mode=ro" if is_written else "mode=ro&immutable=1"
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{options}", uri=True)
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.text_factory = _text
+            yield connection
+        finally:
+            connection.close()
+    except (
+        sqlite3.Error,
+        UnicodeError,
+    ) as error:  # damaged names are no text, not even in an error of SQLite
+        raise Corrupt(
+            f"SQLite cannot read {path}: {error}; nothing more was imported from it.",
+            code="import_database_unreadable",
+            source=str(path),
+        ) from error
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def tables_of(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the tables, sorted; views are none, since they would run what the file says."""
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    return [str(name) for (name,) in rows if not str(name).startswith("sqlite_")]
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the names of the columns of a table; none if there is no such table."""
+    if table not in tables_of(connection):
+        return set()
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({quoted(table)})")}
+
+
+def quoted(name: str) -> str:
+    """Return a name for use in SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,210 @@
+"""Reads ChatGPT's export of a person's data: `conversations.json`, a list of conversations.
+
+A conversation is a tree of nodes.  The line to `current_node` is the first path, and every other end of the tree is a
+path of its own, because ChatGPT keeps each edited question and each answer that was made again.
+
+A message of the assistant that is not for all is a call to the tool that it is for, and the next message of that tool is
+its result.  What ChatGPT wrote itself, what it hides from its user, and the words of the system are counted.  Files are
+not in the export, only their names are: each is a loss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.errors import Invalid
+from perdure.integrations.importers.session import (
+    ForeignSession,
+    Json,
+    Original,
+    SessionEntry,
+    SourcePart,
+    as_list,
+    as_object,
+    as_text,
+    moment_name,
+    no_such_format,
+    thread_id,
+)
+from perdure.integrations.importers.sources import Candidate, read_file
+from perdure.model.message import Block, Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.model.text import well_formed_json
+from perdure.providers.contract import Loss
+
+__all__ = ["read_sessions", "recognises"]
+
+FORMAT = "chatgpt"
+_SIGNS = (b'"mapping"', b'"author"')
+_FACTS = ("title", "create_time", "update_time", "default_model_slug", "gizmo_id", "current_node")
+_TEXTS = ("text", "multimodal_text", "code", "execution_output", "tether_quote", "tether_browsing_display")
+_FIELDS = ("text", "result", "content")  # of a content without parts
+
+
+def recognises(file: Candidate) -> bool:
+    """True if a JSON document has conversations as trees of nodes."""
+    return file.has_documents(*_SIGNS) and bool(_conversations(read_file(file.place)))
+
+
+def read_sessions(place: str) -> Iterator[ForeignSession]:
+    """Yield one session for each conversation."""
+    found = _conversations(read_file(place))
+    if not found:
+        raise no_such_format(place, (FORMAT,))
+    return (_session(place, conversation) for conversation in found)
+
+
+def _conversations(content: bytes) -> list[Json]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return []
+    listed = as_list(value) or [value]
+    return [each for each in map(as_object, listed) if isinstance(each.get("mapping"), dict)]
+
+
+def _session(place: str, conversation: Json) -> ForeignSession:
+    whole = well_formed_json(conversation)
+    nodes = {id: as_object(node) for id, node in as_object(whole["mapping"]).items()}
+    first = next(iter(nodes), "")
+    id = as_text(whole.get("conversation_id")) or as_text(whole.get("id")) or first
+    if not id:
+        raise Invalid(
+            f"a conversation in {place} has no id and no message; nothing was imported from it.",
+            code="import_unreadable",
+            source=place,
+        )
+    session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=place)
+    session.facts = {"session": id} | {field: whole[field] for field in _FACTS if whole.get(field)}
+    content = json.dumps(conversation, separators=(",", ":")).encode()
+    session.originals = [Original(name=Path(place).name, content=content, media_type="application/json")]
+    reading = _Tree(session, nodes, as_text(whole.get("default_model_slug")))
+    session.paths = reading.paths(as_text(whole.get("current_node")))
+    return session
+
+
+class _Tree:
+    """The nodes of one conversation."""
+
+    def __init__(self, session: ForeignSession, nodes: dict[str, Json], model: str | None) -> None:
+        self._session, self._nodes, self._model = session, nodes, model
+        self._entries: dict[str, SessionEntry | None] = {}  # by node
+        self._calls: dict[str, ToolCall] = {}  # by node
+
+    def paths(self, current: str | None) -> list[tuple[SessionEntry, ...]]:
+        """Return the line to the current node, and then each other one that is no part of a line before it."""
+        parents = {as_text(node.get("parent")) for node in self._nodes.values()}
+        ends = [id for id in self._nodes if id not in parents]
+        if current in self._nodes:
+            ends = [current, *(id for id in ends if id != current)]
+        found: list[tuple[SessionEntry, ...]] = []
+        known: set[tuple[str, ...]] = set()
+        for end in ends:
+            entries = tuple(entry for id in self._line(end) if (entry := self._entry(id)) is not None)
+            names = tuple(entry.parts[0].name for entry in entries)
+            if names and names not in known:
+                found.append(entries)
+                known |= {names[: at + 1] for at in range(len(names))}
+        return found
+
+    def _line(self, end: str) -> list[str]:
+        line: dict[str, None] = {}
+        at: str | None = end
+        while at is not None and at in self._nodes and at not in line:
+            line[at] = None
+            at = as_text(self._nodes[at].get("parent"))
+        return list(reversed(line))
+
+    def _entry(self, id: str) -> SessionEntry | None:
+        """Return the message of a node; None, and it is counted, if it is no message of the conversation."""
+        if id not in self._entries:
+            told = as_object(self._nodes[id].get("message"))
+            said = self._said(id, told) if told else None
+            self._entries[id] = None if said is None else self._placed(id, told, said)
+        return self._entries[id]
+
+    def _placed(self, id: str, told: Json, said: Message) -> SessionEntry:
+        facts: Json = {"id": id}
+        at = told.get("create_time")
+        if isinstance(at, int | float) and 0 < at < 1e11:
+            facts["timestamp"] = datetime.fromtimestamp(at, UTC).isoformat()
+        is_reply = said.role == "assistant"
+        model = as_text(as_object(told.get("metadata")).get("model_slug")) or self._model
+        return SessionEntry(
+            parts=(SourcePart(name=moment_name(FORMAT, id), item=said, where=f"node {id}", facts=facts),),
+            provider="openai" if is_reply else None,
+            model=model if is_reply else None,
+            begins_turn=said.role == "user",
+        )
+
+    def _said(self, id: str, told: Json) -> Message | None:
+        content, author = as_object(told.get("content")), as_object(told.get("author"))
+        role, kind = (
+            as_text(author.get("role")) or "unknown role",
+            as_text(content.get("content_type")) or "none",
+        )
+        if as_object(told.get("metadata")).get("is_visually_hidden_from_conversation"):
+            return self._count(f"hidden message of the {role}")
+        if kind == "thoughts" and role == "assistant":
+            blocks = tuple(_thoughts(content))
+            return Message("assistant", blocks) if blocks else self._count("message without words")
+        if role not in ("user", "assistant", "tool") or kind not in _TEXTS:
+            return self._count(f"{kind} of the {role}" if role != "system" else "message of the system")
+        blocks = tuple(self._blocks(content, f"node {id}"))
+        if role == "tool":
+            return self._result(id, blocks)
+        if not blocks:
+            return self._count("message without words")
+        recipient = as_text(told.get("recipient")) or "all"
+        if role == "assistant" and recipient != "all":
+            self._calls[id] = ToolCall(id, recipient, _arguments(blocks))
+            return Message("assistant", (), (self._calls[id],))
+        return Message("user" if role == "user" else "assistant", blocks)
+
+    def _result(self, id: str, blocks: Sequence[Block]) -> Message | None:
+        """Return the result of the call before it; a further message of the tool is counted."""
+        before = as_text(self._nodes[id].get("parent")) or ""
+        while before in self._nodes and self._entry(before) is None:  # what is counted stands between
+            before = as_text(self._nodes[before].get("parent")) or ""
+        call = self._calls.get(before)
+        if call is None:
+            return self._count("message of a tool that answers no call")
+        return Message("tool", (), (), (ToolResult(call.id, "success", tuple(blocks)),))
+
+    def _blocks(self, content: Json, where: str) -> Iterator[Block]:
+        parts = (
+            as_list(content.get("parts"))
+            or [content.get(field) for field in _FIELDS if content.get(field)][:1]
+        )
+        for part in parts:
+            held = as_object(part)
+            words = part if isinstance(part, str) else as_text(held.get("text"))
+            if words:
+                yield Text(words)
+            elif held:
+                why = "the export has no files, only their names; it is kept in the original"
+                kind = as_text(held.get("content_type")) or "part"
+                self._session.losses.append(Loss(kind="dropped", where=where, what=kind[:80], why=why))
+
+    def _count(self, kind: str) -> None:
+        self._session.unmapped[kind[:80]] += 1
+
+
+def _thoughts(content: Json) -> Iterator[Block]:
+    for each in map(as_object, as_list(content.get("thoughts"))):
+        words = [text for field in ("summary", "content") if (text := as_text(each.get(field)))]
+        if words:
+            yield ReasoningSummary("\n\n".join(words))
+
+
+def _arguments(blocks: Sequence[Block]) -> str:
+    """Return what a call says as JSON: itself if it is an object, else under `input`."""
+    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return text if isinstance(value, dict) else json.dumps({"input": text}, ensure_ascii=False)

@@ -1,0 +1,135 @@
+"""ChatGPT's export of data becomes threads: the current line is main, every other branch a timeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import Store, errors
+from perdure.integrations.importers import import_sessions
+from tests.integrations.importers.counts import Counts, import_faults, in_store, sound
+
+COUNTS = Counts(inputs=3, replies=4, calls=1, results=1)
+
+
+def node(
+    id: str,
+    parent: str | None,
+    role: str | None = None,
+    *words: Any,
+    to: str = "all",
+    kind: str = "text",
+    **more: Any,
+) -> tuple[str, dict[str, Any]]:
+    """A node of the tree, with its message."""
+    content: dict[str, Any] = {"content_type": kind, "parts": list(words)}
+    if kind in ("code", "execution_output"):
+        content = {"content_type": kind, "text": words[0]}
+    if kind == "thoughts":
+        content = {"content_type": kind, "thoughts": [{"summary": "Weather", "content": words[0]}]}
+    message = {
+        "id": id,
+        "author": {"role": role, "name": None, "metadata": {}},
+        "create_time": 1_700_000_000.5,
+        "content": content,
+        "recipient": to,
+        "metadata": {"model_slug": "gpt-5.6", **more} if role == "assistant" else more,
+    }
+    return id, {"id": id, "message": None if role is None else message, "parent": parent, "children": []}
+
+
+def conversation(id: str = "c-1", current: str = "a3", *more: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """A conversation with a call, a question that was edited, and what ChatGPT wrote itself."""
+    nodes = (
+        node("root", None),
+        node("s", "root", "system", "", is_visually_hidden_from_conversation=True),
+        node("u1", "s", "user", "Oslo?"),
+        node("t1", "u1", "assistant", "I look it up.", kind="thoughts"),
+        node("c1", "t1", "assistant", "weather('Oslo')", to="python", kind="code"),
+        node("r1", "c1", "tool", "rain", kind="execution_output"),
+        node("a1", "r1", "assistant", "It rains."),
+        node("u2", "a1", "user", "And Bergen?"),
+        node("u3", "a1", "user", "And Voss?", {"content_type": "image_asset_pointer", "asset_pointer": "x"}),
+        node("a3", "u3", "assistant", "Sun."),
+        *more,
+    )
+    return {
+        "title": "Weather",
+        "create_time": 1_700_000_000.0,
+        "mapping": dict(nodes),
+        "current_node": current,
+        "conversation_id": id,
+    }
+
+
+def saved(path: Path, *conversations: dict[str, Any]) -> Path:
+    """Save an export."""
+    (path / "conversations.json").write_text(json.dumps(conversations), encoding="utf-8")
+    return path / "conversations.json"
+
+
+def texts(store: Store, timeline: str = "main") -> list[str]:
+    """The words of a timeline."""
+    return [entry.text for entry in store.thread("chatgpt:c-1").on(timeline).transcript() if entry.text]
+
+
+def test_a_conversation_is_a_thread_with_its_branches(store: Store, tmp_path: Path) -> None:
+    """The line to the current node is main; calls have their results; what is left out is counted or a loss."""
+    (session,) = import_sessions(store, saved(tmp_path, conversation())).sessions
+
+    assert (session.thread, session.timelines) == ("chatgpt:c-1", ("main", "chatgpt/u2"))
+    assert texts(store) == ["Oslo?", "It rains.", "And Voss?", "Sun."]
+    assert texts(store, "chatgpt/u2")[-1] == "And Bergen?"
+    assert session.unmapped == {"hidden message of the system": 1}
+    assert [(loss.where, loss.what) for loss in session.losses] == [("node u3", "image_asset_pointer")]
+    assert in_store(store) == COUNTS
+    assert sound(store) == []
+    (call,) = store.thread("chatgpt:c-1").calls()
+    assert (call.tool, call.state) == ("python", "succeeded")
+    asked = [each for entry in store.thread("chatgpt:c-1").transcript() for each in entry.message.tool_calls]
+    assert [json.loads(each.args) for each in asked] == [{"input": "weather('Oslo')"}]
+    assert {entry.model for entry in store.thread("chatgpt:c-1").transcript()} == {None, "gpt-5.6"}
+
+
+def test_an_export_is_imported_once_and_its_rest_when_it_has_grown(store: Store, tmp_path: Path) -> None:
+    """A new export has all conversations again; one that is new is a thread of its own."""
+    import_sessions(store, saved(tmp_path, conversation()))
+    again = import_sessions(store, saved(tmp_path, conversation()))
+    more = conversation("c-1", "u4", node("u4", "a3", "user", "Thanks"))
+    grown = import_sessions(store, saved(tmp_path, more, conversation("c-2")))
+
+    assert (again.messages, [each.messages for each in grown.sessions]) == (0, [1, 8])
+    assert texts(store)[-1] == "Thanks"
+
+
+def test_each_thread_keeps_its_own_conversation_as_the_original(store: Store, tmp_path: Path) -> None:
+    """Not the whole file, which may have thousands of them."""
+    import_sessions(store, saved(tmp_path, conversation("c-1"), conversation("c-2")))
+
+    thread = store.thread("chatgpt:c-1")
+    (kept,) = thread.get("/import/session")["originals"]
+    assert json.loads(b"".join(thread.artifacts.get(kept["artifact"])))["conversation_id"] == "c-1"
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"mapping": 1, "author": 2}]', '[{"mapping": {}', '["mapping", "author"]']
+)
+def test_a_file_that_only_looks_like_it_is_no_export(store: Store, tmp_path: Path, text: str) -> None:
+    """Control: nothing is made of it."""
+    (tmp_path / "conversations.json").write_text(text)
+
+    with pytest.raises(errors.Invalid):
+        import_sessions(store, tmp_path / "conversations.json")
+
+    assert list(store.threads()) == []
+
+
+def test_a_tree_that_leads_round_is_read_to_its_end(store: Store, tmp_path: Path) -> None:
+    """A parent that is its own child does not stop the import."""
+    odd = conversation()
+    odd["mapping"]["root"]["parent"] = "a3"
+
+    assert import_faults(saved(tmp_path, odd), COUNTS) == []
