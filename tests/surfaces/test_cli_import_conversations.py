@@ -71,8 +71,10 @@ def test_a_conversation_a_line_is_refused_with_the_way_to_split_it(empty: Shell)
     rows = [json.dumps({"messages": SAID[:2]}), json.dumps({"messages": SAID[1:]})]
 
     ended = bring(empty, "\n".join(rows))
+    without = empty("import", "chat.jsonl", "--json")
     alone = bring(empty, rows[0] + "\n")
 
+    assert without.error["code"] == "conversations_several"
     assert (ended.error["code"], ended.error["facts"]["conversations"]) == ("conversations_several", 2)
     assert alone.json["messages"] == 2
 

@@ -82,7 +82,9 @@ class Imported(Answer, frozen=True, kw_only=True):
         if self.losses:
             show_losses(screen, self.losses)
         if self.looks_like is not None:
-            screen.wrap(("! ", "warn"), f"This looks like {self.looks_like}, not {self.format}.")
+            screen.wrap(
+                ("! ", "warn"), f"This looks like {self.looks_like}: take it back, and name that format."
+            )
         place = () if self.head.timeline == MAIN else ("--timeline", self.head.timeline)
         screen.suggest("See it: ", "threads", "log", self.thread, *place)
 
@@ -495,12 +497,14 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
 
 
 def _is_no_conversation(source: str) -> bool:
-    """True if `source` is a file in which nothing looks like a message."""
+    """True if `source` is a file in which nothing looks like a message; raises `Invalid` if it holds several."""
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(read_values(source, undone="nothing was imported")[0])
-    except Invalid:
+        return not formats_of(_conversation(source, None))
+    except Invalid as error:
+        if error.code == "conversations_several":
+            raise
         return True
 
 
