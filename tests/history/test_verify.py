@@ -19,7 +19,7 @@ from perdure.history.verify import VerifyReport, verify
 from perdure.model.artifact import CHUNK_BYTES
 from perdure.model.commit import Act, Changeset, Commit, LedgerRead, encode_changeset, encode_commit
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import MessageAppended
+from perdure.model.event import MessageAppended, ToolCallRequested
 from perdure.model.head import Head
 from perdure.model.patch import Delete, Edit, Patch, Put
 from tests.crash.campaign import sized
@@ -368,3 +368,29 @@ def test_a_message_that_cannot_be_read_is_named(hand: Hand) -> None:
     assert faults(hand) == [(Kind.BODY, bad)]
     hand.forget([bad])
     assert faults(hand) == []
+
+
+def test_a_damaged_argument_or_value_is_named_by_its_call_or_path() -> None:
+    """With the turn and the commit, as a message is; the text of a message, the control, names no call and no path."""
+    hand = Hand()
+    said = hand.say("user", "pay ann")
+    args = Object.of(Kind.BODY, b'{"to":"ann"}')
+    event = ToolCallRequested(id="e-1", call="c-1", tool="pay", args=args.digest, size=len(args.body))
+    asked = hand.write(events=[event], objects=[args])
+    put = hand.write({"/a.json": "a value of its own" * 9})
+    entry = hand.space.tree_at(put).get("/a.json")
+    assert entry is not None
+    message = hand.space.step(said).changeset.events[0]
+    assert isinstance(message, MessageAppended)
+
+    digests = {"message": message.body, "arguments": args.digest, "value": entry.value}
+    for digest in digests.values():
+        damage(hand.engine, hand.space.name, digest)
+    told = {fault.digest: fault.place for fault in verify(hand.engine).faults}
+    places = {name: str(told[digest]).partition("'thread:1'")[2] for name, digest in digests.items()}
+
+    assert places == {
+        "message": f", turn 1 of 'main', commit {said}",
+        "arguments": f", the arguments of call c-1 (pay), turn 1 of 'main', commit {asked}",
+        "value": f", /a.json, turn 1 of 'main', commit {put}",
+    }

@@ -120,6 +120,37 @@ def test_nothing_is_said_of_threads_where_nothing_is_open(house: Shell) -> None:
     assert "copied from" not in house.ok("doctor", *other).out
 
 
+def test_a_run_that_is_queued_in_a_held_thread_says_what_it_waits_for(house: Shell) -> None:
+    """No worker begins it before the release; control: in the original nothing is held, and it says so of none."""
+    house.ok("copy", "perdure.db", "other.db")
+    other = ("--store", "other.db")
+
+    held, free = (house.ok("runs", "start", "house", "Hello.", *where).out for where in (other, ()))
+    worked = house.ok("work", "--code", CODE, "--until-idle", *other)
+    queued = house.ok("runs", "--json", *other).json["runs"]
+
+    assert "Runs and approvals of 'house' are held" in " ".join(held.split())
+    assert "perdure runs release house --store other.db" in held
+    assert "held" not in free
+    assert "created" in {each["state"] for each in queued}, worked
+
+
+def test_a_release_of_all_names_the_threads_where_something_was_open(house: Shell) -> None:
+    """The others are counted, and the thread of the server's own records is not; in JSON each has its id."""
+    house.ok("threads", "begin", "idle", "--agent", "helper")
+    house.ok("state", "put", "idle", "/n.json", "2")
+    house.ok("keys", "add", "phone", "--role", "viewer")
+    house.ok("copy", "perdure.db", "other.db")
+    house.ok("copy", "perdure.db", "third.db")
+
+    shown = house.ok("runs", "release", "--all", "--store", "other.db").out
+    told = house.ok("runs", "release", "--all", "--store", "third.db", "--json").json
+
+    assert shown.splitlines() == ["Released: house", "Released: 1 other thread in which nothing was open."]
+    assert {"house", "idle"} <= set(told["threads"])
+    assert told["open"] == ["house"]
+
+
 def test_a_thread_is_copied_into_another_store(shell: Shell) -> None:
     """And only once."""
     shell.ok("init", "other.db")

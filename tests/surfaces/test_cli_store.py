@@ -10,13 +10,17 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import perdure
 from perdure import Agent
+from perdure.cli.output.screen import Screen, console
+from perdure.cli.output.verified import Verified
 from perdure.engines.contract import CellWrite, Write
 from perdure.engines.sqlite import open_sqlite
 from perdure.model.digest import Digest
+from perdure.shapes.store import FaultShape
 from perdure.testing import Script, say
 from tests.surfaces.shell import BEGAN, Shell
 
@@ -72,6 +76,46 @@ def test_verify_says_that_a_store_is_intact(shell: Shell) -> None:
     assert verified["ok"] is True
     assert verified["checked"]["commit"] == 6
     assert "✓" in shell.ok("verify").out
+
+
+def test_verify_says_that_an_empty_store_has_nothing_in_it(empty: Shell) -> None:
+    """In words, where a store with threads, the control, has numbers."""
+    empty.ok("init")
+
+    assert empty.ok("verify").out == "✓ ./perdure.db is intact: nothing is stored in it yet.\n"
+
+
+def test_faults_that_differ_in_numbers_alone_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One damaged page makes many of them; control: another fault, and the same one elsewhere, have lines of their own."""
+    rows = [("a", 40, 1), ("a", 41, 2), ("b", 42, 3), ("a", 43, 4)]
+    faults = [
+        FaultShape(
+            space=f"thread:{space}",
+            place=f"thread '{space}'",
+            kind="commit",
+            what=f"row {row} of the log jumps to a row that is not its ancestor",
+            digest=f"{number:064x}",
+            name=None,
+        )
+        for space, row, number in rows
+    ]
+    other = msgspec.structs.replace(faults[0], what="it names an object, which is missing")
+    monkeypatch.setenv("COLUMNS", "200")
+    found = Verified(
+        store="a.db", ok=False, faults=[*faults, other], checked={"commits": 9}, unchecked=0, unnamed=0,
+        written=0, partial=0, forgotten=0,
+    )  # fmt: skip
+
+    found.show(Screen(console()))
+
+    lines = " ".join(capsys.readouterr().out.split()).split("✗ ")[1:]
+    assert len(lines) == 4
+    assert lines[0].endswith("its ancestor (and 2 more like it) ")
+    assert "thread 'b'" in lines[1]
+    assert "which is missing" in lines[2]
+    assert "a.db has 5 faults" in lines[3]
 
 
 def test_verify_names_what_was_changed_behind_our_back(shell: Shell) -> None:

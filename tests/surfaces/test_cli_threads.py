@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -13,12 +13,12 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.cli.output.display import words_of
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, RunFailed
 from perdure.model.message import File, Text
 from perdure.model.names import SERVER_THREAD
 from perdure.providers.wire.server_tools import account
 from perdure.shapes.conversation import TranscriptPage
-from perdure.testing import Script, say, use
+from perdure.testing import Script, fail, say, use
 from tests.surfaces.shell import Shell
 
 
@@ -583,3 +583,36 @@ def test_a_search_of_a_timeline_needs_its_thread(shell: Shell) -> None:
     assert shell.ok("threads", "search", "bread", "--thread", "shopping", "--timeline", "what-if").out
     assert shell("threads", "search", " ", "--json").error["code"] == "query_invalid"
     assert "'perdure threads search'" in shell("search", "bread").err
+
+
+def test_threads_are_listed_by_the_state_of_their_runs_and_calls(house: Shell) -> None:
+    """One that waits, one whose last run failed, one with a call of unknown outcome; control: all of them without."""
+    with perdure.open(house.store) as store:
+        store.thread("well", agent=Agent("a", backend=Script(say("Well.")))).run("Hello.")
+        with suppress(RunFailed):
+            store.thread("broken", agent=Agent("b", backend=Script(fail(), fail()))).run("Hello.")
+
+    found = {
+        state: [each["id"] for each in house.ok("threads", "ls", "--state", state, "--json").json["threads"]]
+        for state in ("running", "waiting", "failed", "unknown")
+    }
+    every = [each["id"] for each in house.ok("threads", "ls", "--json").json["threads"]]
+
+    assert found == {"running": [], "waiting": ["house"], "failed": ["broken"], "unknown": ["house"]}
+    assert every == ["broken", "house", "well"]
+    assert "There is no such thread here." in house.ok("threads", "ls", "--state", "running").out
+
+
+def test_the_newest_threads_come_first_on_request(empty: Shell) -> None:
+    """By their last commit; control: by id without."""
+    empty.ok("init")
+    for thread in ("b", "a", "c"):
+        empty.ok("threads", "begin", thread, "--agent", "helper")
+    for number, thread in enumerate(("c", "b", "a", "b")):
+        empty.ok("state", "put", thread, "/n.json", str(number))
+
+    newest = empty.ok("threads", "ls", "--newest", "--limit", "2", "--json").json
+    by_id = empty.ok("threads", "ls", "--json").json["threads"]
+
+    assert ([each["id"] for each in newest["threads"]], newest["more"]) == (["b", "a"], True)
+    assert [each["id"] for each in by_id] == ["a", "b", "c"]

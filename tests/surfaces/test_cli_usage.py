@@ -361,6 +361,9 @@ def test_completion_is_installed_where_the_shell_looks(
         ("approval deny 0", "asked"),
         ("threads diff house ", "timeline"),
         ("threads log house --limit 3 --timeline m", "timeline"),
+        ("memory ls --owner ", "owner"),
+        ("threads ls --owner a", "owner"),
+        ("threads undo house --to ", None),
         ("threads fork house ", None),
         ("threads show --at ", None),
         ("doctor ", None),
@@ -373,7 +376,7 @@ def test_ids_of_the_store_are_completed(made: Shell, typed: str, kind: str | Non
     (asked,) = made.ok("approvals", "--json").json["approvals"]
     ids = {
         "thread": ["house"], "run": [run["id"]], "call": sorted(calls, reverse=True), "asked": [asked["call"]],
-        "timeline": ["main"], None: [],
+        "timeline": ["main"], "owner": ["ann"], None: [],
     }  # fmt: skip
 
     found = made.ok("__complete", *typed.split(" ")).out.splitlines()

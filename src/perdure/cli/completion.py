@@ -42,6 +42,7 @@ FLAGS = frozenset(
         "--full",
         "--graph",
         "--json",
+        "--newest",
         "--no-verify",
         "--operator",
         "--ours",
@@ -66,6 +67,7 @@ FLAGS = frozenset(
 )
 _OPTIONS = {
     "--onto": "timelines",
+    "--owner": "owners",
     "--path": "paths",
     "--prefix": "paths",
     "--run": "runs",
@@ -87,6 +89,9 @@ _LISTED = (
 _QUERIES = {
     "threads": f"""SELECT substr(name, 8) FROM cells WHERE space = (SELECT id FROM spaces WHERE name = 'store')
         AND value IS NOT NULL AND name >= 'thread/' || :begun AND name < 'thread0' ORDER BY name LIMIT {_COUNT_MAX}""",
+    "owners": f"""SELECT substr(name, 8) FROM spaces WHERE name >= 'memory:' || :begun AND name < 'memory;' UNION
+        SELECT json_extract(value, '$.owner') FROM cells WHERE space = (SELECT id FROM spaces WHERE name = 'store')
+        AND value IS NOT NULL AND name >= 'thread/' AND name < 'thread0' LIMIT {_COUNT_MAX * 10}""",
     "timelines": f"SELECT timeline FROM heads WHERE space = {_SPACE} AND timeline NOT GLOB 'run/*'",
     "runs": _OF_A_THREAD.format(skip=5, kind="run"),
     "calls": _OF_A_THREAD.format(skip=6, kind="call"),

@@ -1,8 +1,8 @@
 """Holds threads that came from another store: their runs and approvals wait until a person releases them.
 
 A copy and its original have the same open runs.  If both went on, what a run does outside could happen twice, so in
-the copy no run is resumed or retried and no call is decided before `release`.  Reading, new runs and other writes
-are allowed.
+the copy no run is resumed or retried and no call is decided before `release`.  Reading, other writes and
+runs that a program begins itself are allowed; a queued one waits, because workers begin nothing in a held thread.
 
 The space `copies` of a store records what came into it.  Its ledger has an entry for each copy that began or ended and
 for each release.  Its cells:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 _SHOWN = 50
+_NUMBER = re.compile(r"\b(?:[0-9a-f]{64}|[0-9]+)\b")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 
 
@@ -36,12 +38,15 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print each fault, and the sum."""
-        for fault in self.faults[:_SHOWN]:
-            screen.wrap(_DIGEST.sub(_shortened, _told(fault)), indent=2, label=("✗ ", "bad"))
-        left = len(self.faults) + self.unnamed - _SHOWN
+        shown = list(_together(self.faults).values())[:_SHOWN]
+        for alike in shown:
+            more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+            screen.wrap(_DIGEST.sub(_shortened, _told(alike[0])) + more, indent=2, label=("✗ ", "bad"))
+        left = len(self.faults) + self.unnamed - sum(map(len, shown))
         if left > 0:
             screen.say((f"… and {count(left, 'fault')} more; --json names them.", "quiet"))
         looked = ", ".join(count(number, kind) for kind, number in self.checked.items())
+        looked = looked or "nothing is stored in it yet"
         if self.ok:
             whole = (
                 f"{self.store} is intact"
@@ -70,6 +75,19 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
             screen.say(
                 (f"The state of {left_out} could not be computed again, as a part of it is gone.", "quiet")
             )
+
+
+def _together(faults: Sequence[FaultShape]) -> dict[tuple[str, str, str], list[FaultShape]]:
+    """Return the faults that differ only in digests and numbers together, in their order: one damaged page makes many."""
+    found: dict[tuple[str, str, str], list[FaultShape]] = {}
+    for fault in faults:
+        alike = (
+            fault.place or fault.space,
+            fault.kind if fault.digest is None else "",
+            _NUMBER.sub("#", fault.what),
+        )
+        found.setdefault(alike, []).append(fault)
+    return found
 
 
 def _told(fault: FaultShape) -> str:

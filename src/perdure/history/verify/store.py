@@ -59,10 +59,10 @@ from perdure.model.commit import (
     unnumbered_after,
 )
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.event import MessageAppended
+from perdure.model.event import MessageAppended, ToolCallCompleted, ToolCallRequested
 from perdure.model.lists import ListChild, ListNode, check_child, decode_node
 from perdure.model.message import decode_message
-from perdure.model.patch import Edit, Patch
+from perdure.model.patch import Edit, Patch, Put
 from perdure.model.recipe import decode_recipe, needs
 
 __all__ = ["verify"]
@@ -418,8 +418,11 @@ def verify(
 
 
 def _turn_of(engine: Engine, fault: Fault) -> str:
-    """Return in which turn and commit a damaged body was said, in words; empty if that is not known.  Never raises."""
-    if fault.kind != Kind.BODY or fault.digest is None:
+    """Return in which turn and commit a damaged body or value was written, in words; empty if that is not known.
+
+    Of a message, of the arguments or the result of a call, which is named, or of what a path held.  Never raises.
+    """
+    if fault.kind not in (Kind.BODY, Kind.VALUE, Kind.ARTIFACT) or fault.digest is None:
         return ""
     with suppress(PerdureError):
         for hold in engine.holds(fault.space, limit=_HEADS_MAX):
@@ -427,11 +430,27 @@ def _turn_of(engine: Engine, fault: Fault) -> str:
             while at is not None:
                 page = engine.steps(fault.space, at, limit=_STEPS_MAX)
                 for step in page:
-                    said = (each for each in step.changeset.events if isinstance(each, MessageAppended))
-                    if any(fault.digest in (each.body, each.vendor) for each in said):
-                        return f", turn {step.turn_number} of '{hold.head.timeline}', commit {step.digest}"
+                    if fault.digest in stored_objects.of_changeset(step.changeset):
+                        what = _written(step.changeset, fault.digest)
+                        return (
+                            f"{what}, turn {step.turn_number} of '{hold.head.timeline}', commit {step.digest}"
+                        )
                 at = page[-1].commit.first_parent
     return ""
+
+
+def _written(changeset: Changeset, digest: Digest) -> str:
+    """Return the call, or the path, whose arguments, result or value a changeset stored under this digest, in words."""
+    for event in changeset.events:
+        match event:
+            case ToolCallRequested(args=args) if args == digest:
+                return f", the arguments of call {event.call} ({event.tool})"
+            case ToolCallCompleted(result_ref=str() as result) if digest in result:
+                return f", the result of call {event.call}"
+            case _:
+                pass
+    written = (op.path for op in changeset.patch.ops if isinstance(op, Put) and op.value == digest)
+    return next((f", {path}" for path in written), "")
 
 
 def _weight(engine: Engine, name: str) -> int:

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("tool", "tool", gives_way=True),
     Column("asks", "warn"),
     Column("effect", leaves=4),
-    Column("arguments", gives_way=True),
+    Column("arguments", gives_way=True, wraps=True),
     Column("until", "when", leaves=1),
     Column("call", is_id=True),
 )

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.errors import Invalid, NotFound
 from perdure.model.memory import ItemKind, items_of
@@ -29,7 +30,9 @@ __all__ = [
 
 _LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 
-Owner: TypeAlias = Annotated[str, Parameter(name="--owner", metavar="WHO", help="The owner of the memory")]
+Owner: TypeAlias = Annotated[
+    str, Parameter(name="--owner", metavar="WHO", completer=in_store, help="The owner of the memory")
+]
 ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
 AnyKind: TypeAlias = Annotated[
     ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)

@@ -15,6 +15,7 @@ from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
 from perdure.errors import Invalid
+from perdure.model.names import SERVER_THREAD
 
 __all__ = ["Released", "release"]
 
@@ -24,12 +25,17 @@ class Released(Answer, frozen=True, kw_only=True):
 
     threads: list[str]
     held: int  # threads with open runs or approvals that are still held
+    open: list[str] | None = None  # those of `threads` in which something was open; null: they were named
     runs: list[str]  # that were set aside, and that workers take again
 
     def show(self, screen: Screen) -> None:
         """Print each thread, and how many are left."""
-        for thread in self.threads:
+        for thread in self.threads if self.open is None else self.open:
             screen.say("Released: ", (thread, "name"))
+        others = 0 if self.open is None else len({*self.threads, SERVER_THREAD}) - 1 - len(self.open)
+        if others:
+            also = "other thread" if self.open else "thread"
+            screen.say((f"Released: {count(others, also)} in which nothing was open.", "quiet"))
         for run in self.runs:
             screen.say("Released: run ", (run, "name"))
         if not self.threads and not self.runs:
@@ -75,8 +81,10 @@ def release(
             advice="`perdure doctor` says how many are held.",
         )
     with writing(everywhere) as store:
+        before = set(store.held(open_only=True)) - {SERVER_THREAD} if all_ else None
         found = store.release(*threads, by=decided_by(by))
-        return Released(threads=found, held=len(store.held(open_only=True)), runs=[])
+        opened = None if before is None else [each for each in found if each in before]
+        return Released(threads=found, open=opened, held=len(store.held(open_only=True)), runs=[])
 
 
 def _released_run(threads: tuple[str, ...], run: str, *, all_: bool, everywhere: Everywhere) -> Released:

@@ -7,10 +7,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.runs.show import found_run, suggest_retry
+from perdure.cli.completion import in_store
+from perdure.cli.input.lookup import is_held
 from perdure.cli.input.stores import writing
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import moment
+from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 from perdure.shapes.ledger import OneRun, RunShape
@@ -22,6 +25,9 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
     """A run that a worker begins."""
 
     again: bool = False  # an input of this id was queued before, and nothing was queued now
+    held: bool = (
+        False  # its thread was copied or restored, and no worker begins the run before it is released
+    )
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what begins it."""
@@ -34,7 +40,14 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
         when = f" for {moment(run.due)}" if run.scheduled and run.due else ""
         before = " before; nothing new was queued" if self.again else ""
         screen.say(f"Queued{when}{before}: run ", (run.id, "name"))
-        screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME")
+        if self.held:
+            show_held(screen, [self.thread])
+        screen.suggest(
+            "Then a worker begins it: " if self.held else "A worker begins it: ",
+            "work",
+            "--code",
+            "MODULE:NAME",
+        )
 
 
 def start(
@@ -57,7 +70,10 @@ def start(
         str | None, Parameter(metavar="NAME", help="Begin the thread for this agent if it is not there")
     ] = None,
     owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="The owner of a thread that is begun: a user, a customer")
+        str | None,
+        Parameter(
+            metavar="NAME", completer=in_store, help="The owner of a thread that is begun: a user, a customer"
+        ),
     ] = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,
@@ -72,4 +88,5 @@ def start(
         found = found if timeline == MAIN else found.on(timeline)
         again = id is not None and found.given(text, id=id) is not None
         run = found.start(text, id=id) if at is None else found.schedule(text, at, id=id)
-        return QueuedRun(thread=thread, run=RunShape.now(found, found_run(found, run, None)), again=again)
+        shape = RunShape.now(found, found_run(found, run, None))
+        return QueuedRun(thread=thread, run=shape, again=again, held=is_held(found))

@@ -40,7 +40,8 @@ def begin(
     *,
     agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
     owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
+        str | None,
+        Parameter(metavar="NAME", completer=in_store, help="The owner of the thread: a user, a customer"),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadBeginAnswer:

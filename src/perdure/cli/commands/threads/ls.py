@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import agent_names, owner_names
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit, Timeline
@@ -61,7 +62,7 @@ class Threads(ThreadPage, Answer, frozen=True, kw_only=True):
             screen.say(f"There is no such thread here. Did you mean {' or '.join(self.near)}?")
             return
         if not self.threads:
-            screen.suggest("There is no thread here. Begin one: ", *_BEGIN)
+            self._say_none(screen)
             return
         at_now = now()
         screen.table(
@@ -82,11 +83,36 @@ class Threads(ThreadPage, Answer, frozen=True, kw_only=True):
         if self.more:
             screen.say((f"The first {count(len(self.threads), 'thread')}; --limit 0 lists all.", "quiet"))
 
+    def _say_none(self, screen: Screen) -> None:
+        screen.suggest("There is no thread here. Begin one: ", *_BEGIN)
+
+
+ThreadState: TypeAlias = Literal["running", "waiting", "failed", "unknown"]
+
+
+class ThreadsInState(Threads, frozen=True, kw_only=True):
+    """The threads with a run or a call in a state."""
+
+    def _say_none(self, screen: Screen) -> None:
+        screen.say("There is no such thread here.")
+
 
 def ls(
     *,
     agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
-    owner: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this owner")] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", completer=in_store, help="Only threads of this owner")
+    ] = None,
+    state: Annotated[
+        ThreadState | None,
+        Parameter(
+            help="Only threads with a run that is running or waits, whose last run failed, or with a call whose outcome "
+            "is unknown",
+        ),
+    ] = None,
+    newest: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="The threads that were written last first")
+    ] = False,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Threads:
@@ -100,9 +126,32 @@ def ls(
             for each in store.threads(owner=owner, agent=agent)
             if each.id != SERVER_THREAD or agent == SERVER_THREAD
         )
+        if state is not None:
+            wanted = _in_state(store, wanted, state)
+        if newest:
+            wanted = iter(sorted(wanted, key=_last_at, reverse=True))
         found, more = cut_off(list(islice(wanted, limit + 1 if limit else None)), limit)
         close = [] if found else [*_near(agent, agent_names(store)), *_near(owner, owner_names(store))]
-        return Threads(threads=[ThreadShape.of(thread) for thread in found], more=more, near=close)
+        answer = Threads if state is None else ThreadsInState
+        return answer(threads=[ThreadShape.of(thread) for thread in found], more=more, near=close)
+
+
+def _in_state(store: Store, threads: Iterator[Thread], state: ThreadState) -> Iterator[Thread]:
+    """Yield those of the threads with a run, or a call, in a state."""
+    if state == "failed":
+        for thread in threads:
+            if any(run.state == "failed" for run in thread.runs(limit=1)):
+                yield thread
+        return
+    if state == "unknown":
+        found = {id for id, _ in store.unclear_calls()}
+    else:
+        found = {id for id, run in store.open_runs() if run.state == state}
+    yield from (each for each in threads if each.id in found)
+
+
+def _last_at(thread: Thread) -> int:
+    return next((each.at for each in thread.log(limit=1)), thread.begun_at)
 
 
 def _near(name: str | None, known: Iterator[str]) -> list[str]:
@@ -144,7 +193,9 @@ def search(
     ] = None,
     timeline: Timeline = MAIN,
     agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
-    owner: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this owner")] = None,
+    owner: Annotated[
+        str | None, Parameter(metavar="NAME", completer=in_store, help="Only threads of this owner")
+    ] = None,
     limit: Limit = 20,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadSearch:

@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.threads.moves import MoveAnswer
+from perdure.cli.completion import in_store
 from perdure.cli.input.lookup import given
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import os_user
@@ -56,7 +57,12 @@ def undo(
     turns: Annotated[int | None, Parameter(metavar="N", help="How many turns to undo; 1 if left out")] = None,
     to: Annotated[
         str | None,
-        Parameter(name="--to", metavar="REF", help="Go back to this commit, instead of over turns"),
+        Parameter(
+            name="--to",
+            metavar="REF",
+            completer=in_store,
+            help="Go back to this commit, instead of over turns",
+        ),
     ] = None,
     timeline: Timeline = MAIN,
     op_id: OpId = None,
