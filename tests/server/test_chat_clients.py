@@ -34,6 +34,8 @@ SCENARIOS = [
     "use_chat_cut_for_good",
     "use_chat_approve",
     "use_chat_answer",
+    "use_chat_again",
+    "use_chat_edit",
     "use_chat_errors",
     "ag_ui_converse",
     "ag_ui_resume",
@@ -104,6 +106,16 @@ def locate(call: perdure.Call) -> str:
     call.suspend("Where are you?", action="locate", resume="result", response_schema={"type": "object"})
 
 
+PAID: list[str] = []
+
+
+@perdure.tool(effect="financial")
+def pay(name: str) -> str:
+    """Pay a person."""
+    PAID.append(name)
+    return "paid"
+
+
 def looking() -> Script:
     """A model that thinks, uses a tool and speaks."""
     return Script(
@@ -135,6 +147,12 @@ def agents(held: dict[str, threading.Event]) -> dict[str, Agent]:
         found[name] = Agent(name, backend=looking(), tools=[weather])
     for name in ("use_chat_approve", "ag_ui_approve"):
         found[name] = Agent(name, backend=booking(), tools=[book])
+    paying = Script(
+        then=lambda context: say("Paid.") if context.messages[-1].role == "tool" else use("pay", name="ann")
+    )
+    found["use_chat_again"] = Agent("use_chat_again", backend=paying, tools=[pay])
+    parrot = Script(then=lambda context: say(f"You said: {context.messages[-1].text}"))
+    found["use_chat_edit"] = Agent("use_chat_edit", backend=parrot)
     for name in ("use_chat_errors", "ag_ui_errors"):
         found[name] = Agent(name, backend=Failing(say("It went well.")))
     for name, event in held.items():
@@ -313,15 +331,40 @@ def test_use_chat_answers_a_question_of_a_tool(played: dict[str, Any], store: St
 def test_use_chat_is_told_of_errors_and_tries_a_failed_run_again(
     played: dict[str, Any], store: Store
 ) -> None:
-    """A failed run is an error chunk, `regenerate` retries it; an answer that was given is not replaced."""
+    """A failed run is an error chunk, and `regenerate` retries it."""
     found = found_by(played, "use_chat_errors")
 
     assert found["failed"] == "error"
     assert found["retried"] == "It went well."
     assert found["errors"][0] == "ValueError: the model is out of order"
-    assert json.loads(found["errors"][1])["code"] == "regenerate_unsupported"
-    assert found["errors"][2] == "thread_not_found"
+    assert found["errors"][1] == "thread_not_found"
     assert len(store.thread("use_chat_errors").runs()) == 1
+
+
+def test_use_chat_regenerates_an_answer_and_pays_no_second_time(played: dict[str, Any], store: Store) -> None:
+    """The payment of the replaced answer stays made, so the new turn asks; control: the first one did not ask."""
+    found, thread = found_by(played, "use_chat_again"), store.thread("use_chat_again")
+
+    assert (found["errors"], found["first"]) == ([], "Paid.")
+    assert found["regenerated"][-1]["state"] == "approval-requested"
+    assert PAID == ["ann"]
+    assert [run.state for run in thread.runs()] == ["succeeded", "waiting"]
+    assert [entry.text for entry in thread.transcript() if entry.role == "user"] == ["Pay Ann"]
+    assert [each["role"] for each in found["loaded"]] == ["user", "assistant"]
+
+
+def test_use_chat_edits_a_message_and_regenerates_again_and_again(
+    played: dict[str, Any], store: Store
+) -> None:
+    """What came after the edited message is undone, nothing is lost of the history, and the thread goes on."""
+    found, thread = found_by(played, "use_chat_edit"), store.thread("use_chat_edit")
+
+    assert found["errors"] == []
+    assert found["edited"] == ["Good evening", "You said: Good evening"]
+    assert found["texts"] == ["Good evening", "You said: Good evening", "And now?", "You said: And now?"]
+    assert found["loaded"] == found["texts"]
+    assert len(thread.runs()) == 6
+    assert [move.act for move in thread.moves() if move.act == "undo"] == ["undo"] * 3
 
 
 def test_ag_ui_gets_reasoning_calls_results_and_text(played: dict[str, Any], store: Store) -> None:

@@ -129,7 +129,7 @@ def joined(events: Iterable[Frame]) -> list[Any]:
 
 
 def test_the_same_id_with_other_words_is_refused(talk: Client, store: Store) -> None:
-    """A message that was edited by the client does not replace the one of the thread."""
+    """Only a client that names the message as edited replaces the one of the thread."""
     talk.post(AI_SDK, said("Go"))
 
     reply = talk.post(AI_SDK, said("Go away"))
@@ -187,6 +187,49 @@ def test_an_id_of_another_stream_is_refused(talk: Client) -> None:
     reply = talk.post(AG_UI, asked("Go"), Last_Event_ID="7")
 
     assert (reply.status, reply.json["code"]) == (422, "cursor_invalid")
+
+
+@pytest.mark.parametrize("names_it", [True, False])
+def test_the_same_request_to_replace_an_answer_replaces_it_once(store: Store, names_it: bool) -> None:
+    """A client that lost the answer asks again; control: one that does not name the answer replaces the newest."""
+    agent = planner(say("One."), say("Two."), say("Three."))
+    thread = store.thread("chat", agent=agent, owner="ann")
+    with serving(store, agent) as client:
+        client.post(AI_SDK, said("Go"))
+        (run,) = thread.runs()
+        again = {**said("Go"), "trigger": "regenerate-message"} | ({"messageId": run.id} if names_it else {})
+        first, second = [sent(client, AI_SDK, again) for _ in range(2)]
+        viewer = Client(client.port, key(store, "vera", "viewer"))
+        refused = viewer.post(AI_SDK, again)
+
+    assert (joined(first) == joined(second)) == names_it
+    assert len(thread.runs()) == (2 if names_it else 3)
+    assert [entry.role for entry in thread.transcript()] == ["user", "assistant"]
+    assert refused.status == 403
+
+
+def test_a_submitted_message_after_a_replaced_answer_finds_the_new_answer(store: Store) -> None:
+    """The client's id stays that of its message, whichever answer the thread has."""
+    agent = planner(say("One."), say("Two."))
+    thread = store.thread("chat", agent=agent, owner="ann")
+    with serving(store, agent) as client:
+        client.post(AI_SDK, said("Go"))
+        second = sent(client, AI_SDK, {**said("Go"), "trigger": "regenerate-message"})
+        third = sent(client, AI_SDK, said("Go"))
+
+    assert joined(second) == joined(third)
+    assert len(thread.runs()) == 2
+
+
+def test_a_message_whose_run_waits_is_not_replaced(talk: Client, store: Store) -> None:
+    """Its question stays open, and nothing is undone."""
+    talk.post(AI_SDK, said("Go"))
+    head = store.thread("chat").head
+
+    reply = talk.post(AI_SDK, {**said("Go away"), "messageId": "m1"})
+
+    assert (reply.status, reply.json["code"]) == (422, "regenerate_unsupported")
+    assert (store.thread("chat").head, len(store.approvals())) == (head, 1)
 
 
 def test_an_operator_who_may_not_decide_cannot_approve_through_a_chat(talk: Client, store: Store) -> None:

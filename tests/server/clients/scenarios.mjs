@@ -179,10 +179,33 @@ const scenarios = {
     const failed = chat.status;
     await chat.regenerate();
     const retried = textOf(chat.lastMessage);
-    await chat.regenerate();
     const missing = chatOn('nowhere', { onError: error => errors.push(JSON.parse(error.message).code) });
     await missing.sendMessage({ text: 'Hello' });
     return { failed, retried, errors };
+  },
+
+  async use_chat_again() {
+    const errors = [];
+    const chat = chatOn('use_chat_again', { onError: error => errors.push(error.message) });
+    await chat.sendMessage({ text: 'Pay Ann' });
+    const first = textOf(chat.lastMessage);
+    await chat.regenerate();
+    const regenerated = plain(chat.lastMessage.parts);
+    return { first, regenerated, errors, messages: plain(chat.messages), loaded: (await get('/v1/threads/use_chat_again/ai-sdk')).messages };
+  },
+
+  async use_chat_edit() {
+    const errors = [];
+    const chat = chatOn('use_chat_edit', { onError: error => errors.push(error.message) });
+    await chat.sendMessage({ text: 'Hello' });
+    await chat.sendMessage({ text: 'And more' });
+    const ids = chat.messages.map(each => each.id);
+    await chat.sendMessage({ text: 'Good evening', messageId: ids[0] });
+    const edited = chat.messages.map(textOf);
+    await chat.regenerate();
+    await chat.regenerate({ messageId: chat.lastMessage.id });
+    await chat.sendMessage({ text: 'And now?' });
+    return { edited, errors, texts: chat.messages.map(textOf), loaded: (await get('/v1/threads/use_chat_edit/ai-sdk')).messages.map(textOf) };
   },
 
   async ag_ui_converse() {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,17 @@ import msgspec
 from starlette.responses import Response
 
 from perdure import aio
-from perdure.errors import Busy, Decided, Invalid, Moved, NotFound, PerdureError, RunFailed, Unsupported
+from perdure.errors import (
+    Busy,
+    Conflict,
+    Decided,
+    Invalid,
+    Moved,
+    NotFound,
+    PerdureError,
+    RunFailed,
+    Unsupported,
+)
 from perdure.model.message import Message
 from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
@@ -29,7 +39,7 @@ from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
-from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter, UiMessage
+from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter
 from perdure.server.protocols.client_content import MediaLinks, ToolAnswer
 from perdure.server.protocols.run_parts import (
     CommittedParts,
@@ -47,6 +57,8 @@ __all__ = ["ClientMessages", "opened"]
 
 _SNAPSHOT_MAX = 1_000  # messages
 _CUT = "The server ended this stream before the answer. The run goes on: ask for the stream again."
+_AGAIN = "/again/"  # between the client's id of a message and the run whose answer is replaced
+_RUNS_MAX = 200  # of a thread, among which the run of a message is looked for
 _LOOK_SECONDS = 0.1  # while another request may begin the same run
 
 
@@ -102,11 +114,53 @@ async def ai_sdk_chat(call: HttpCall, query: LineQuery, body: AiSdkBody) -> Even
         handle, run, tickets = await _answered(call, query.timeline, ai_sdk.answers_in(message))
         return _chunks(call, handle, run, after=tickets)
     handle = await opened(call, query.timeline)
-    if body.trigger == "regenerate-message":
-        await _check_retry(handle, message)
+    given = ai_sdk.input_in(message)
+    id = await handle.off_loop(partial(_input_id, call, handle.target(), query.timeline, body, given))
     thread = await runner(call, query.timeline)
-    record = await _begin(call, thread, query.timeline, ai_sdk.input_in(message), message.id)
+    record = await _begin(call, thread, query.timeline, given, id)
     return _chunks(call, thread or handle, record.id)
+
+
+def _input_id(call: HttpCall, thread: Thread, timeline: str, body: AiSdkBody, given: Message) -> str:
+    """Return the id under which a message of `useChat` is run: its own, or one for its next answer.
+
+    A message that is edited, or whose answer is to be replaced, is undone first, with everything after it; calls that
+    were made stay made, and the repeat guard knows them.  The next answer's id names the run that it replaces, so that
+    the same request again replaces nothing.
+    """
+    message, is_again = ai_sdk.newest(body), body.trigger == "regenerate-message"
+    own = message.id.partition(_AGAIN)[0]
+    with suppress(Conflict):  # other words came under that id
+        if thread.given(given, id=message.id) is None:
+            return message.id
+    runs = [each for each in thread.runs(limit=_RUNS_MAX) if each.timeline == thread.timeline]
+    of_message = [each for each in runs if each.input and each.input[0].partition(_AGAIN)[0] == own]
+    if not of_message:
+        return message.id
+    last = of_message[-1]
+    id = last.input[0]
+    try:
+        thread.given(given, id=id)
+    except Conflict as other:
+        is_edited = (body.message_id or "").partition(_AGAIN)[0] == own
+        if other.code != "input_id_reused" or not (is_edited or is_again):
+            raise
+    else:
+        is_done = body.message_id is not None and id == f"{own}{_AGAIN}{body.message_id}"
+        if not is_again or is_done or last.state in ("failed", "created", "running"):
+            return id
+    if last.state in ("created", "waiting"):
+        raise Unsupported(
+            f"the run of that message {'waits' if last.state == 'waiting' else 'has not begun'}, and is not replaced; "
+            "nothing was undone.",
+            code="regenerate_unsupported",
+            advice="Answer its question, or cancel the run, first.",
+            run=last.id,
+        )
+    turn = next((each for each in reversed(thread.turns()) if each.run == last.id), None)
+    if turn is not None:
+        call.target(timeline).undo(to=turn.before, op_id=f"again/{last.id}", author=call.access.name)
+    return f"{own}{_AGAIN}{last.id}"
 
 
 class StreamQuery(LineQuery, frozen=True, kw_only=True):
@@ -133,18 +187,6 @@ async def ai_sdk_resume(call: HttpCall, query: StreamQuery) -> Response:
 
     run = await handle.off_loop(found)
     return Response(status_code=204) if run is None else _chunks(call, handle, run)
-
-
-async def _check_retry(handle: aio.Thread, message: UiMessage) -> None:
-    """Raise `Unsupported` unless the run of the message failed: an answer that was given is not written over."""
-    found = await handle.given(ai_sdk.input_in(message), id=message.id)
-    if found is not None and found.state not in ("failed", "running"):
-        raise Unsupported(
-            "the agent has answered the message, and the server replaces no answer; nothing was run.",
-            code="regenerate_unsupported",
-            advice="Send a new message, or fork the thread before this one and run it there.",
-            run=found.id,
-        )
 
 
 def _chunks(call: HttpCall, handle: aio.Thread, run: str, *, after: Iterable[str] = ()) -> EventStream:
