@@ -6,8 +6,8 @@ It stops a call if another call of this thread has the same fingerprint and
 (b) it is done but is not in the conversation of the timeline that starts the new call; or
 (c) it is done on this timeline, on another backend; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now; or
-(e) it is done in this run, or in the run that it continues on a fork, and the run has since refused an answer and
-    asked its model for another.
+(e) it is done in this run, in the run that it continues on a fork or by a child of either, or both calls are made for
+    one run above them; and that run has since refused an answer and asked its model for another.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -145,12 +145,12 @@ def check(
     backend: str | None,
     policy: Policy = "ask",
     seen: int = 0,
-    parent_call: str | None = None,
+    child: Space | None = None,
 ) -> Verdict:
     """Decide whether the timeline at `head` may start this call, which `backend` requested.
 
     `seen` is the number of starts that the person saw who allowed the call: only later starts are checked.
-    `parent_call` is the call of this thread whose tool runs the child that makes the call; None: this thread makes it.
+    `child` is the space of the child run that makes the call; None: this thread makes it.
     """
     if not record.fingerprint or not record.reach.guarded:
         return MayStart(None)
@@ -160,15 +160,24 @@ def check(
     denied = None if seen else _denied(space, gate.mark, head)
     if denied is not None:
         return Repeats(denied, "denied", gate)
+    asking = list(_callers(child or space, record, space))
     applies = _applies(space, gate, record.timeline, head, backend)
+    others = _started(space, gate, after=max(gate.mark.clear if applies else 0, seen))
+    if applies and seen <= gate.mark.clear < gate.count:
+        # The start after those recorded it.  A refused answer since then may make a repeat of each of them.
+        first = next(others)
+        applies = not _is_asked_again(
+            asking, _made_by(space, _resolved(space, first)), space, head, is_any=True
+        )
+        others = chain((first,), others) if applies else _started(space, gate, after=seen)
     known = gate.mark.clear if applies else 0
     any_done, is_final = applies and gate.mark.commit is not None, seen <= known
-    for other in _started(space, gate, after=max(known, seen)):
+    for other in others:
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
-        found = own, place, _ = _resolved(space, other)
+        found = own, place, _, _ = _resolved(space, other)
         case = _case(space, found, record.timeline, head, backend)
-        if case is None and done(own) and _is_asked_again(space, place, record.run, parent_call, head):
+        if case is None and done(own) and _is_asked_again(asking, _made_by(space, found), space, head):
             case = "again"
         if case is not None:
             return Repeats(own, case, gate)
@@ -286,6 +295,9 @@ class _Resolved(NamedTuple):
     is_reported: bool = (
         True  # False: a model is told that what led to the call failed, and not that it was done
     )
+    inside: Space | None = (
+        None  # the thread of the child run that made it; None: no child did, or it was removed
+    )
 
 
 def _resolved(space: Space, other: CallRecord) -> _Resolved:
@@ -305,7 +317,8 @@ def _resolved(space: Space, other: CallRecord) -> _Resolved:
         return _Resolved(own, other)
     place = above.record
     has_failed = _is_over(place) and not done(place)
-    return _Resolved(own, place, not has_failed and _have_succeeded(inside, own.run, space))
+    is_reported = not has_failed and _have_succeeded(inside, own.run, space)
+    return _Resolved(own, place, is_reported, inside if found is not None else None)
 
 
 def _is_over(call: CallRecord) -> bool:
@@ -342,26 +355,66 @@ def _case(
     return None if other.backend == backend and other.origin != "import" else "backend"
 
 
+def _callers(space: Space, record: CallRecord, root: Space) -> Iterator[tuple[Space, CallRecord]]:
+    """Yield a call and, if a child run made it, the calls whose tools ran that child, up to the one of `root`."""
+    while True:
+        yield space, record
+        run = _run(space, _run_of(space, record)) if space.name != root.name else None
+        if run is None or run.parent is None:
+            return
+        space = root.beside(run.parent.space, run.parent.thread)
+        above = calls.find(space, run.parent.call)
+        if above is None:  # its thread was removed
+            space, above = root, calls.find(root, run.parent.root_call)
+        if above is None:
+            return
+        record = above.record
+
+
+def _made_by(space: Space, found: _Resolved) -> list[tuple[Space, CallRecord]]:
+    """Return a started call and the calls whose tools ran the child that made it, each with its thread."""
+    if found.inside is None:
+        return [(space, found.place)]
+    return list(_callers(found.inside, found.own, space))
+
+
 def _is_asked_again(
-    space: Space, made: CallRecord, run: str | None, parent_call: str | None, head: Digest | None
+    asking: Sequence[tuple[Space, CallRecord]],
+    made: Sequence[tuple[Space, CallRecord]],
+    root: Space,
+    head: Digest | None,
+    *,
+    is_any: bool = False,
 ) -> bool:
-    """True if a call was made by the run that makes the next one, and the run has refused an answer in between.
+    """True if one run led to both calls, and has refused an answer in between.
 
     A model that has to answer again may take all of its steps again.  On a fork the run that goes on there is meant, too.
-    The commits since the request are read.
+    `asking` and `made` are the next call and the one before it, with those whose tools ran the children that made them.
+    With `is_any` every refusal of a run counts that led to the next call alone.  The commits since the request are read.
     """
-    if parent_call is not None:
-        parent = calls.find(space, parent_call)
-        run = None if parent is None else _run_of(space, parent.record)
-    made_by = _run_of(space, made)
-    if head is None or run is None or made_by is None:
+    before = {space.name: record for space, record in made}
+    for space, record in asking:
+        run = _run(space, _run_of(space, record))
+        if run is None:
+            continue
+        earlier = before.get(space.name)
+        made_by = None if earlier is None else _run_of(space, earlier)
+        runs = {run.id} if made_by == run.id else _continued_by(space, run.id)
+        label = earlier.label if earlier is not None and made_by in runs else None
+        if label is None and not is_any:
+            continue
+        at = head if space.name == root.name else reader.head_of(space, run.line or run.timeline).commit
+        if _has_refused(space, runs, at, {*commits_of(space, label), run.before}):
+            return True
+    return False
+
+
+def _has_refused(space: Space, runs: set[str], head: Digest | None, until: set[Digest | None]) -> bool:
+    """True if one of these runs refused an answer between `until` and `head`."""
+    if head is None:
         return False
-    runs = {run} if run == made_by else _continued_by(space, run)
-    if made_by not in runs:
-        return False
-    requests = commits_of(space, made.label)
     for step in loops.steps(space.engine, space.name, head, skip=0, limit=space.step(head).place.depth + 1):
-        if step.digest in requests:
+        if step.digest in until:
             return False
         is_refused = [
             isinstance(each, GuardRefused) and each.subject == "output" for each in step.changeset.events
@@ -389,8 +442,8 @@ def _continued_by(space: Space, run: str) -> set[str]:
     return found
 
 
-def _run(space: Space, id: str) -> RunRecord | None:
-    cell = space.engine.cell(space.name, RUN + id)
+def _run(space: Space, id: str | None) -> RunRecord | None:
+    cell = None if id is None else space.engine.cell(space.name, RUN + id)
     return None if cell is None or cell.value is None else read_record(cell, _runs)
 
 
@@ -437,7 +490,7 @@ def _applies(space: Space, gate: Gate, timeline: str, head: Digest | None, backe
         return False
     until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
     last = next(_started(space, until, after=mark.clear - 1))
-    own, place, is_reported = _resolved(space, last)
+    own, place, is_reported, _ = _resolved(space, last)
     return done(own) and is_reported and _present(space, place, timeline, head)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 import perdure
 from perdure import Agent, Call, Guard, Message, Store, Text, Thread, ToolCall
-from perdure.errors import RunFailed
+from perdure.errors import NotDone, RunFailed
+from perdure.history.space import Space
 from perdure.ledger import repeat_guard
+from perdure.model.call import CallRecord
 from perdure.model.context import Context
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.testing import Script, fail, say, use
@@ -158,6 +160,95 @@ def test_a_child_run_that_is_started_again_does_not_pay_again(store: Store) -> N
     assert (result.status, paid) == ("waiting", [3])
 
 
+def nested(first: str, second: str) -> Agent:
+    """Return an agent whose child answers twice, and uses one tool before each answer; `delegate` runs its own child."""
+    payer = Agent("payer", backend=Script(), tools=[PAY])
+
+    @perdure.tool(effect="none")
+    def delegate(amount: int, call: Call) -> str:
+        """Let another agent do it."""
+        return call.run(payer.on(Script(use("pay", amount=amount), say("Paid."))), "Pay.").text
+
+    @perdure.tool(effect="none")
+    def manage(task: str, call: Call) -> str:
+        """Let an agent do it that lets another do it."""
+        steps = (use(first, amount=3), say("A secret."), use(second, amount=3), say("Fine."))
+        guards = [Guard("secrets", output=no_secrets)]
+        manager = Agent(
+            "manager", backend=Script(*steps), tools=[delegate, PAY], guards=guards, answer_retries=1
+        )
+        return call.run(manager, task).text
+
+    return clerk(use("manage", task="go"), say("Done."), tool=manage)
+
+
+NESTED = [("delegate", "delegate"), ("pay", "delegate"), ("delegate", "pay")]
+
+
+@pytest.mark.parametrize(("first", "second"), NESTED)
+def test_a_child_that_answers_again_does_not_have_it_paid_again(
+    store: Store, first: str, second: str
+) -> None:
+    """The run that refused an answer is between the payment and the root, or made the payment itself."""
+    thread = store.thread("t", agent=nested(first, second))
+
+    assert (thread.run("Pay three.").status, paid) == ("waiting", [3])
+
+
+@pytest.mark.parametrize(("first", "second"), NESTED)
+def test_control_without_the_runs_between_it_is_paid_twice(
+    store: Store, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds it back is the look at the runs between the payment and the root: the root refused nothing."""
+    callers = repeat_guard._callers  # pyright: ignore[reportPrivateUsage]
+
+    def of_root(space: Space, record: CallRecord, root: Space) -> Iterator[tuple[Space, CallRecord]]:
+        return (each for each in callers(space, record, root) if each[0].name == root.name)
+
+    monkeypatch.setattr(repeat_guard, "_callers", of_root)
+    thread = store.thread("t", agent=nested(first, second))
+
+    assert (thread.run("Pay three.").status, paid) == ("succeeded", [3, 3])
+
+
+@perdure.tool(effect="external_write", name="pay")
+def pay_once(amount: int) -> str:
+    """Pay, if nothing was paid before."""
+    if len(paid) == 1 and amount not in declined:
+        declined.append(amount)
+        raise NotDone("declined")
+    paid.append(amount)
+    return "paid"
+
+
+declined: list[int] = []
+DECLINED = (use("pay", amount=3), *AGAIN)  # the second payment is declined
+
+
+def test_a_call_in_between_that_failed_hides_nothing(store: Store) -> None:
+    """Its start found the payment in order, before the answer was refused; the guard looks at the payment again."""
+    declined.clear()
+    thread = store.thread("t", agent=clerk(*DECLINED, tool=pay_once))
+
+    assert (thread.run("Pay three.").status, paid, question(thread)) == ("waiting", [3], ("repeat", "again"))
+
+
+def test_control_with_the_mark_of_the_gate_alone_it_is_paid_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the gate recorded before the refusal would be believed after it."""
+    declined.clear()
+    real = repeat_guard._is_asked_again  # pyright: ignore[reportPrivateUsage]
+
+    def believed(*args: Any, is_any: bool = False) -> bool:
+        return not is_any and real(*args)
+
+    monkeypatch.setattr(repeat_guard, "_is_asked_again", believed)
+    thread = store.thread("t", agent=clerk(*DECLINED, tool=pay_once))
+
+    assert (thread.run("Pay three.").status, paid) == ("succeeded", [3, 3])
+
+
 class Counting:
     """A model that takes these steps by how many it sees, on whatever timeline."""
 
@@ -217,7 +308,7 @@ def test_control_without_a_refusal_the_model_may_pay_twice(store: Store) -> None
 
 def test_control_without_the_rule_it_is_paid_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds the second payment back is the look at the refusal, and nothing else."""
-    monkeypatch.setattr(repeat_guard, "_is_asked_again", lambda *_: False)
+    monkeypatch.setattr(repeat_guard, "_has_refused", lambda *_: False)
     thread = store.thread("t", agent=clerk(*AGAIN))
 
     assert (thread.run("Pay three.").status, paid) == ("succeeded", [3, 3])

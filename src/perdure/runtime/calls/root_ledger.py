@@ -55,7 +55,7 @@ def check(
         backend=record.backend,
         policy=policy,
         seen=repeat_guard.seen(record, ticket, in_root=True),
-        parent_call=parent.root_call,
+        child=space,
     )
 
 
