@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -54,11 +56,54 @@ async def follow():
 _DEAF = _PROGRAM + "\nstreams._EXIT_SECONDS = 3600.0\n"
 
 
+_WAITING = """
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import perdure
+from fastapi import FastAPI
+from perdure import Agent, aio
+from perdure.server import problem_handler
+from perdure.testing import Script, say, use
+
+
+@perdure.tool(effect="read_only")
+async def look() -> str:
+    if not Path("inside").exists():
+        Path("inside").touch()
+        await asyncio.sleep(600)
+    return "seen"
+
+
+assistant = Agent("assistant", backend=Script(use("look"), say("Done.")), tools=[look])
+
+
+@asynccontextmanager
+async def lifespan(application):
+    async with aio.open("agents.db") as opened:
+        application.state.store = opened
+        yield
+
+
+application = FastAPI(lifespan=lifespan)
+application.add_exception_handler(perdure.errors.PerdureError, problem_handler)
+
+
+@application.get("/run")
+async def run():
+    thread = await application.state.store.thread("chat", agent=assistant)
+    result = await thread.run("Hi", id="msg-1")
+    return {"status": result.status, "text": result.text}
+"""
+
+
 @contextmanager
 def _application(directory: Path, program: str) -> Generator[tuple[subprocess.Popen[str], HTTPConnection]]:
     """An application under plain uvicorn, and a connection to it."""
     (directory / "app.py").write_text(program)
     command = [sys.executable, "-m", "uvicorn", "app:application", "--port", "0", "--no-access-log"]
+    command += ["--timeout-graceful-shutdown", "1"] if program is _WAITING else []
     process = subprocess.Popen(
         command, cwd=directory, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""}
     )
@@ -101,6 +146,22 @@ def test_a_follower_lets_the_server_exit(tmp_path: Path, program: str, exits: bo
         else:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(2)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_request_that_a_deploy_cut_off_goes_on_by_its_id(tmp_path: Path, ending: signal.Signals) -> None:
+    """A graceful stop is no worse than a kill: the next process answers the same request with the end of the run."""
+    with _application(tmp_path, _WAITING) as (process, connection):
+        connection.request("GET", "/run")
+        while not (tmp_path / "inside").exists():
+            time.sleep(0.01)
+        process.send_signal(ending)
+        process.wait(WAIT_SECONDS)
+    with _application(tmp_path, _WAITING) as (_, connection):
+        connection.request("GET", "/run")
+        answer = json.loads(connection.getresponse().read())
+
+    assert answer == {"status": "succeeded", "text": "Done."}
 
 
 def test_without_its_extra_the_server_says_what_to_install() -> None:
