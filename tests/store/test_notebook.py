@@ -136,7 +136,7 @@ thread.run("go")
     )
 
     assert "KeyboardInterrupt" in printed
-    assert "cancelled ['unknown']" in notebook.cell(
+    assert "failed ['unknown']" in notebook.cell(
         "print(thread.runs()[0].state, [call.state for call in thread.calls()])"
     )
 
