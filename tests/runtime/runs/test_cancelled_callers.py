@@ -221,3 +221,39 @@ def test_a_timeout_is_such_a_cancellation(store_url: str) -> None:
                 await thread.run("go", id="m1")
 
     asyncio.run(main())
+
+
+def test_a_caller_that_finishes_the_run_of_another_leaves_it_interrupted(store_url: str) -> None:
+    """Nobody else would give its input again; control: the run of a caller's own input fails, above."""
+
+    async def main() -> None:
+        place = Place()
+        agent = looker(place)
+
+        async def cut() -> None:
+            async with aio.open(store_url) as store:
+                thread = await store.thread("trip", agent=agent)
+                task = asyncio.create_task(thread.run("go", id="m1"))
+                await place.inside.wait()
+                await store.close()
+                task.cancel()
+                with pytest.raises(errors.RunFailed):  # its end could not be recorded
+                    await task
+
+        await cut()
+        place.inside.clear()
+        place.hangs = True
+        async with aio.open(store_url) as store:
+            thread = await store.thread("trip", agent=agent)
+            (record,) = await thread.runs()
+            assert record.state == "running"
+            other = asyncio.create_task(thread.run("and this", id="m2"))
+            await place.inside.wait()
+            other.cancel()
+            await asyncio.wait((other,))
+            assert other.cancelled()
+            assert [run.state for run in await thread.runs()] == ["running"]
+            (result,) = await store.resume(agent)
+            assert (result.run, result.status) == (record.id, "succeeded")
+
+    asyncio.run(main())

@@ -185,6 +185,7 @@ async def resume(
     shape: Any = None,
     retry: bool = False,
     begun: Callable[[Started], None] | None = None,
+    is_own: bool = True,
 ) -> Result:
     """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
@@ -201,7 +202,7 @@ async def resume(
         return await earlier(env, kept.record.id, shape=shape)
     if kept.record.state == "created":
         return await begin_queued(env, kept, shape=shape, begun=begun)
-    return await go_on(env, kept, shape=shape, begun=begun)
+    return await go_on(env, kept, shape=shape, begun=begun, is_own=is_own)
 
 
 async def go_on(
@@ -211,8 +212,12 @@ async def go_on(
     shape: Any = None,
     begun: Callable[[Started], None] | None = None,
     deaths: tuple[int, str | None] = (0, None),
+    is_own: bool = True,
 ) -> Result:
-    """Go on with a run that has not ended, as `resume` does; `deaths` is recorded, as in `continued`."""
+    """Go on with a run that has not ended, as `resume` does; `deaths` is recorded, as in `continued`.
+
+    `is_own` is as in `LiveRun`.
+    """
     await env.run_blocking(partial(_check_present, env, kept.record))
     if kept.record.parent is not None:
         kept = await env.run_blocking(partial(_follow_parent, env, kept))
@@ -224,7 +229,7 @@ async def go_on(
     start, model = await env.run_blocking(partial(_continued, env, kept, deaths))
     if begun is not None:
         begun(start)
-    return await LiveRun(env, start, model, shape=shape).go()
+    return await LiveRun(env, start, model, shape=shape, is_own=is_own).go()
 
 
 async def begin_queued(
@@ -475,7 +480,7 @@ async def _finish_first(env: RunEnvironment, id: str) -> None:
     """Finish a run that was cut off; raise only if it fails and even its end cannot be recorded."""
     env = await env.run_blocking(partial(_as_its_own, env, id))
     try:
-        await resume(env, id)
+        await resume(env, id, is_own=False)
     except RunFailed:
         if (await env.run_blocking(partial(records.read, env.space, id))).record.state not in ENDED:
             raise

@@ -89,8 +89,14 @@ class _CancelRequested(Exception):
 class LiveRun:
     """One run, from where it is to its end, or until a call has to be decided."""
 
-    def __init__(self, env: RunEnvironment, started: Started, model: Model, *, shape: Any = None) -> None:
-        """Go on from `started`; `shape` is the type that the last message must have."""
+    def __init__(
+        self, env: RunEnvironment, started: Started, model: Model, *, shape: Any = None, is_own: bool = True
+    ) -> None:
+        """Go on from `started`; `shape` is the type that the last message must have.
+
+        `is_own` false: its caller wants something else, and leaves it interrupted if it is cancelled.
+        """
+        self._is_own = is_own
         env = env.of_run(started.kept.record)
         self._env, self._started, self._shape, self._journal = env, started, shape, started.journal
         self._stop, below = env.agent.stop, partial(spent_below, env.space, started.kept.record.id)
@@ -144,6 +150,8 @@ class LiveRun:
             signal.task.uncancel()
             if signal.is_lost:
                 raise Lost(self._started.lease) from None
+            if not signal.why and not self._is_own:
+                raise
             if signal.why:
                 return await self._do(partial(self._close, "cancelled", signal.why))
             await self._do(partial(self._close, "failed", "the caller was cancelled", CALLER_CANCELLED))
