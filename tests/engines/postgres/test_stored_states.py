@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perdure.errors import Corrupt, Forgotten
-from perdure.model.digest import Kind, Object
+from perdure.model.digest import Digest, Kind, Object
 from perdure.testing.engines.builders import SPACE, Pen, write
 from tests.coded import raises
 from tests.crash.campaign import SEED, sized
@@ -18,6 +18,8 @@ from tests.engines.postgres.stores import new_url
 
 if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import pack
+    from perdure.engines.postgres.commit.write import RecentObject, RecentObjects, prepare_write
+    from perdure.engines.postgres.connections import Encoded
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -75,6 +77,33 @@ def test_a_base_that_another_process_forgot_is_not_used(postgres: Server, open_e
     ]
     with raises(Forgotten, "forgotten", why="too old"):
         other.objects(SPACE, [chain[0].digest])
+
+
+def numbers_of(version: Object, bases: RecentObjects) -> bytes:
+    """Return what the server is sent to compare."""
+    sent = prepare_write("t", write("op 2", version), bases, checks_seal=False).parameters[4]
+    assert isinstance(sent, Encoded)
+    return sent.data
+
+
+def test_a_difference_names_the_server_that_has_what_it_is_against() -> None:
+    """Another server may take over while a write is prepared; what is stored against the old one's rows is refused there."""
+    first, second = versions(2)
+    bases = RecentObjects()
+    bases.learn("00000001")
+    bases.note(prepare_write("t", write("op 1", first), bases, checks_seal=False), 1, 0, "00000001")
+    known = bases.of(SPACE)
+
+    class Replaced(RecentObjects):
+        """Hears of the new server as soon as the objects were read."""
+
+        def of(self, space: str) -> tuple[int, str, dict[Digest, RecentObject]]:
+            self.learn("00000002")
+            return known
+
+    before, during, unknown = (numbers_of(second, each) for each in (bases, Replaced(), RecentObjects()))
+
+    assert during == before != unknown
 
 
 def test_any_object_is_read_back_from_what_differs() -> None:

@@ -205,7 +205,7 @@ def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd)
     """Return a write as the parameters of `NEXT`; None if it is not one commit on a known end."""
     tip = _followed(write, end)
     row = None if tip is None else one_commit(write.objects)
-    generation, known = bases.of(write.space)
+    generation, _, known = bases.of(write.space)
     if tip is None or row is None or row.commit is None or generation not in (-1, end.generation):
         return None
     move, commit, digest, jump = write.moves[0], row.commit, write.objects[-1].digest, _next_jump(tip.at)

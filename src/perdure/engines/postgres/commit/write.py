@@ -140,13 +140,16 @@ class RecentObjects:
         self._spaces: dict[str, tuple[int, dict[Digest, RecentObject]]] = {}
         self._lock = ThreadLock()
 
-    def of(self, space: str) -> tuple[int, dict[Digest, RecentObject]]:
-        """Return the generation of a space, and its objects by digest."""
-        return self._spaces.get(space, _NO_BASES)
+    def of(self, space: str) -> tuple[int, str, dict[Digest, RecentObject]]:
+        """Return the generation of a space, the timeline that its objects were written on, and these by digest."""
+        with self._lock:
+            generation, found = self._spaces.get(space, _NO_BASES)
+            return generation, self._clock, found
 
-    def good_for(self, generation: int) -> int:
+    @staticmethod
+    def good_for(generation: int, clock: str) -> int:
         """Return a generation of a space together with the timeline, for the server to compare."""
-        return generation + (int(self._clock, 16) << _GENERATION_BITS)
+        return generation + (int(clock, 16) << _GENERATION_BITS)
 
     def forget(self, space: str) -> None:
         """Drop what is known of a space."""
@@ -207,7 +210,7 @@ class PreparedWrite(msgspec.Struct, frozen=True):
 
 def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_seal: bool) -> PreparedWrite:
     """Return `write` as parameters; `checks_seal` asks the server to compare the whole space first."""
-    generation, known = bases.of(write.space)
+    generation, clock, known = bases.of(write.space)
     crossed = next((move for move in write.moves if _is_crossed(move)), None)
     rows, error = _laid_out(write.objects)
     if crossed is not None:  # what comes before it is checked first
@@ -250,7 +253,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
         f += fields
         states.append(state)
         if any(state.chains):
-            n[7] = bases.good_for(generation)
+            n[7] = bases.good_for(generation, clock)
         named = row.keys()
         keys += named
         places += [place] * len(named)
