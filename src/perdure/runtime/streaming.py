@@ -192,6 +192,8 @@ class Follower:
                 page = engine.moves(space, self._timeline, before=last + 1, limit=1)
             else:
                 page = tuple(islice(loops.moves(engine, space, self._timeline, before=last + 1), count))
+            if not page:  # the thread was removed, and its space reclaimed, since the head was read
+                return
             yield from reversed(page)
 
     def _check(self, commit: Digest) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Agent, Store, Thread, errors
+from perdure import Agent, RetentionPolicy, Store, Thread, errors
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.runtime import streaming
@@ -228,6 +228,24 @@ def test_a_reader_that_knows_its_commit_alone_may_lose_its_place(store: Store) -
 
     assert told(list(thread.follow(after=seen))) == [("commit", two), ("undo", one)]
     assert told(list(thread.follow(after=seen.rpartition(".")[0]))) == []
+
+
+def test_a_reader_ends_where_its_thread_was_removed_while_it_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moves that it has not read are there no more: it does not ask for them for ever."""
+    monkeypatch.setattr(streaming, "_MOVES_PAGE", 2)
+    thread = store.thread("trip", agent="planner")
+    numbers = [put(thread, number) for number in range(6)]
+    events = streaming.Follower(thread._space, "main", None).read()
+    first = next(events)
+
+    thread.rm()
+    store.gc(store.gc_plan(RetentionPolicy(removed_threads=True)))
+
+    assert isinstance(first, Happened | Committed)
+    assert first.commit == numbers[0]
+    assert all(each in numbers[:2] for _, each in told([first, *events]))
 
 
 def test_a_run_on_top_of_an_undo_is_told_after_it(store: Store) -> None:
