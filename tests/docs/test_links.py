@@ -57,6 +57,15 @@ def test_every_document_can_be_reached() -> None:
     assert [str(path) for path in documents() if path not in seen and path.parent.name != "decisions"] == []
 
 
+def test_every_decision_has_a_number_of_its_own() -> None:
+    """In the name of its file and in its title, without a gap: two that are written at once may take the same one."""
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    titles = [re.match(r"# ([0-9]+)\. ", record.read_text(encoding="utf-8")) for record in records]
+
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    assert [int(title[1]) for title in titles if title] == list(range(1, len(records) + 1))
+
+
 @pytest.mark.parametrize("target", ["nothing.md", "limits.md#no-such-heading", "#nowhere", "../../../etc"])
 def test_a_link_to_nowhere_is_found(target: str) -> None:
     """Control: a missing file, a missing heading, and a place outside the project."""
