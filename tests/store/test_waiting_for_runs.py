@@ -151,6 +151,19 @@ def test_a_question_for_a_person_is_a_result_and_a_time_is_not(store: Store) -> 
     assert (paid.status, paid.text) == ("succeeded", "Paid.")
 
 
+def test_a_question_that_was_undone_is_waited_for_no_more(store: Store) -> None:
+    """Nothing goes on with it, so that the wait would not end; a redo brings the question back."""
+    thread = store.thread("trip", agent=agent(use("pay"), say("Paid.")))
+    asked = thread.run("Pay.")
+
+    thread.undo()
+    with raises(NotFound, "run_undone", run=asked.run, timeline="main"):
+        thread.wait(asked.run, WAIT_SECONDS)
+
+    thread.redo()
+    assert thread.wait(asked.run, WAIT_SECONDS) == asked
+
+
 def test_a_run_that_goes_on_when_the_time_is_over_is_left_alone(store: Store) -> None:
     """The error has its state; no worker was there, so nothing has begun."""
     thread = store.thread("trip", agent=agent())

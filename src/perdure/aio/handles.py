@@ -358,7 +358,8 @@ class Thread(_TimelineProxy[thread.Thread]):
         """Wait for a run of this thread, wherever it is carried on, and return its result; nothing is run here.
 
         Returns what `run` returns, when the run has ended or waits for a decision.  Raises `RunFailed` if it failed,
-        `NotFound` if there is none, and `Unavailable` if it goes on after `seconds`; None waits as long as it takes.
+        `NotFound` if there is none or it was undone while it waited, and `Unavailable` if it goes on after `seconds`; None
+        waits as long as it takes.
         Cancelling the task that awaits it leaves the run alone.
         """
         return await queue.wait(await self._env(), run, seconds)

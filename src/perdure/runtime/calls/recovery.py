@@ -21,8 +21,9 @@ from contextlib import suppress
 import msgspec
 
 from perdure.engines.contract import Step
-from perdure.errors import Decided, Invalid
+from perdure.errors import Decided, Invalid, NotFound
 from perdure.history import reader
+from perdure.history.ancestry import stands_on
 from perdure.history.reader import eventful
 from perdure.history.space import Space
 from perdure.ledger import calls, decisions, repeat_guard, tickets
@@ -48,9 +49,11 @@ from perdure.runtime.tools.tool import Tool
 
 __all__ = [
     "OpenRound",
+    "check_present",
     "continue_call",
     "goes_on",
     "is_decided",
+    "is_present",
     "open_calls",
     "open_round",
     "since_begin",
@@ -273,6 +276,39 @@ def _close_ticket(round_context: RoundContext, pending_call: PendingCall) -> Non
         pending_call.advance(decisions.release(space, pending_call.recorded))
     elif expires_at is not None:
         round_context.deadline = min(expires_at, round_context.deadline or expires_at)
+
+
+def is_present(space: Space, record: RunRecord) -> bool:
+    """True if the timeline has the run's commits up to where it waits; False after an undo of some of them."""
+    head = reader.head_of(space, record.timeline).commit
+    if not stands_on(space, record.continues or record.id, head):
+        return False
+    return record.state != "waiting" or record.after is None or _has_words(space, record.after, head)
+
+
+def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
+    """True if the model's last message up to `after` is in the conversation of `head`.
+
+    That message requested the calls that the run waits for.  Rebased commits have it under the same id.
+    """
+    for step in reader.recent(space, after):
+        for event in step.changeset.events:
+            if isinstance(event, MessageAppended) and event.role == "assistant":
+                return stands_on(space, event.id, head)
+    return True
+
+
+def check_present(space: Space, record: RunRecord) -> None:
+    """Raise `NotFound` if the timeline does not have the run any more."""
+    if not is_present(space, record):
+        raise NotFound(
+            f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
+            "done.",
+            code="run_undone",
+            advice="Take the undo back with redo(), or end it with cancel().",
+            run=record.id,
+            timeline=record.timeline,
+        )
 
 
 def is_decided(space: Space, record: RunRecord, owners: LeaseKeeper) -> bool:

@@ -27,7 +27,6 @@ from perdure.errors import (
     Unsupported,
 )
 from perdure.history import reader
-from perdure.history.ancestry import stands_on
 from perdure.history.changes.values import Given
 from perdure.history.space import Space, read_record, removed
 from perdure.ledger import calls, decisions, effect_limit, tickets
@@ -35,13 +34,11 @@ from perdure.ledger.held import check_released
 from perdure.model import canonical, names
 from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.context import Context
-from perdure.model.digest import Digest
-from perdure.model.event import MessageAppended
 from perdure.model.run import CALLER_CANCELLED, ENDED, HeadPolicy, OnFailure, RunRecord
 from perdure.providers.contract import Model, ModelEvent, server_of
 from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls import recovery
-from perdure.runtime.calls.recovery import open_calls
+from perdure.runtime.calls.recovery import check_present, is_present, open_calls
 from perdure.runtime.inference.backend import current_model, model_for, warn_of_end
 from perdure.runtime.run import queue
 from perdure.runtime.run.calls_of_run import cancel_unstarted, check_retry, reconcile_left
@@ -81,7 +78,6 @@ __all__ = [
     "go_on",
     "is_decided",
     "is_interrupted",
-    "is_present",
     "line_of",
     "lives",
     "on_timeline",
@@ -218,7 +214,7 @@ async def go_on(
 
     `is_own` is as in `LiveRun`.
     """
-    await env.run_blocking(partial(_check_present, env, kept.record))
+    await env.run_blocking(partial(check_present, env.space, kept.record))
     if kept.record.parent is not None:
         kept = await env.run_blocking(partial(_follow_parent, env, kept))
     env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
@@ -522,41 +518,9 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
     )
 
 
-def is_present(space: Space, record: RunRecord) -> bool:
-    """True if the timeline has the run's commits up to where it waits; False after an undo of some of them."""
-    head = reader.head_of(space, record.timeline).commit
-    if not stands_on(space, record.continues or record.id, head):
-        return False
-    return record.state != "waiting" or record.after is None or _has_words(space, record.after, head)
-
-
 def _can_commit(space: Space, record: RunRecord) -> bool:
     """True if the run's timeline has its commits, and takes more."""
     return is_present(space, record) and not reader.hold_of(space, record.timeline).sealed
-
-
-def _has_words(space: Space, after: Digest, head: Digest | None) -> bool:
-    """True if the model's last message up to `after` is in the conversation of `head`.
-
-    That message requested the calls that the run waits for.  Rebased commits have it under the same id.
-    """
-    for step in reader.recent(space, after):
-        for event in step.changeset.events:
-            if isinstance(event, MessageAppended) and event.role == "assistant":
-                return stands_on(space, event.id, head)
-    return True
-
-
-def _check_present(env: RunEnvironment, record: RunRecord) -> None:
-    if not is_present(env.space, record):
-        raise NotFound(
-            f"run '{record.id}' is not in the history of '{record.timeline}' any more: it was undone; nothing was "
-            "resumed.",
-            code="run_undone",
-            advice="Take the undo back with redo(), or end it with cancel().",
-            run=record.id,
-            timeline=record.timeline,
-        )
 
 
 def _follow_parent(env: RunEnvironment, kept: VersionedRun) -> VersionedRun:

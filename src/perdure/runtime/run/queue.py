@@ -138,8 +138,9 @@ def queue(
 async def wait(env: RunEnvironment, id: str, seconds: float | None = None) -> Result:
     """Return the result of a run once it has ended, or waits for a decision; nothing is run here.
 
-    A run that waits for a time, or whose decision was made, is one that goes on.  Raises `RunFailed` if it failed, and
-    `Unavailable` if it goes on after these seconds; None: it is waited for as long as it takes.
+    A run that waits for a time, or whose decision was made, is one that goes on.  Raises `RunFailed` if it failed,
+    `NotFound` if it was undone while it waited for a decision, and `Unavailable` if it goes on after these seconds;
+    None: it is waited for as long as it takes.
     """
     names.check_id("run", id)
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -175,6 +176,8 @@ def _outcome(env: RunEnvironment, id: str) -> Result | RunRecord:
     space, record = env.space, records.read(env.space, id).record
     is_asked = record.state == "waiting" and not recovery.is_decided(space, record, env.owners)
     if record.state not in ENDED and not is_asked:
+        if record.state == "waiting" and record.due is None:  # else a worker ends one that was undone
+            recovery.check_present(space, record)
         return record
     result = result_of(space, record, at=last_of(space, record))
     return result if record.state in ENDED or result.approvals else record

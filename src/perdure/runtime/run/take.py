@@ -24,6 +24,7 @@ from perdure.model.text import said_by
 from perdure.model.ticket import Ticket
 from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls import recovery
+from perdure.runtime.calls.recovery import is_present
 from perdure.runtime.run import queue
 from perdure.runtime.run.control import (
     UnaskedModel,
@@ -32,7 +33,6 @@ from perdure.runtime.run.control import (
     continuing,
     end_undone,
     go_on,
-    is_present,
     lives,
     on_timeline,
 )
