@@ -318,7 +318,10 @@ def test_without_code_the_recorded_schema_checks_the_new_arguments(house: Shell)
     told = house.ok("approvals", "edit", "house", call, "--value", LESS, "--json").json
 
     assert refused.code == 2
-    assert "['to'] is not string, as its tool's schema was when it asked; nothing was decided" in refused.err
+    assert (
+        "arguments['to'] is not string, as the schema of the tool wants it; nothing was decided"
+        in refused.err
+    )
     assert (told["checked"], told["call"]["state"]) == ("schema", "approved")
 
 

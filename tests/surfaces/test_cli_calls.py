@@ -99,6 +99,19 @@ def test_calls_in_a_state_or_of_a_tool_are_listed_over_all_threads(house: Shell)
     assert [each["state"] for each in house.ok("calls", "--json").json["calls"]] == ["needs_human"]  # control
 
 
+def test_a_part_of_an_id_that_is_too_short_says_how_long_it_has_to_be(made: Shell) -> None:
+    """The end that fits is not guessed from two characters; control: the same with four is taken."""
+    (call, *_) = made.ok("calls", "ls", "house", "--json").json["calls"]
+
+    refused = made("calls", "show", "house", call["id"][-2:])
+    other = made("calls", "show", "house", "zz")
+
+    assert refused.code == other.code == 3
+    assert "A part of an id has 4 characters or more." in refused.err
+    assert "A part of an id" not in other.err
+    assert made.ok("calls", "show", "house", call["id"][-8:], "--json").json["call"]["id"] == call["id"]
+
+
 def test_without_calls_there_is_a_sentence(shell: Shell) -> None:
     """Not an empty screen."""
     assert "No call has an unknown outcome, and none was interrupted." in shell.ok("calls").out

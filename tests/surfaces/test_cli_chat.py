@@ -289,3 +289,23 @@ def test_answers_are_wrapped_at_words(tmp_path: Path) -> None:
         "›",
     }
     assert max(map(len, answer.splitlines())) <= 40
+
+
+def test_the_only_agent_of_the_code_needs_no_name(empty: Shell) -> None:
+    """With several the refusal names them, and without code it says where they are listed."""
+    (empty.directory / "one.py").write_text(
+        "from perdure import Agent\nfrom perdure.testing import Script, say\n"
+        "only = Agent('only', backend=Script(say('Hello.')))\n"
+    )
+    (empty.directory / "two.py").write_text(
+        "from perdure import Agent\nleft, right = Agent('left'), Agent('right')\n"
+    )
+
+    alone = empty("chat", "--code", "one", stdin=b"Hi\n")
+    several, none = empty("chat", "--code", "two"), empty("chat")
+
+    assert (alone.code, "Hello." in alone.out) == (0, True)
+    assert empty.ok("threads", "ls", "--json").json["threads"][0]["agent"] == "only"
+    assert (several.code, none.code) == (2, 2)
+    assert "The agents of the code are left, right." in several.err
+    assert "perdure agents ls" in none.err

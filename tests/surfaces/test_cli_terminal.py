@@ -127,6 +127,15 @@ def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) 
     assert shell("threads", "show", "shopping").code == (3 if code == 0 else 0)
 
 
+def test_what_cannot_be_removed_is_refused_before_the_question(house: Shell) -> None:
+    """A person does not say yes to what is refused then; the thread without open calls, the control above, is asked about."""
+    with PtySession(house.directory, "threads", "rm", "house") as session:
+        assert session.ended() == 4
+
+    assert "are not settled" in " ".join(session.shown.split())
+    assert "yes or no" not in session.shown
+
+
 def test_a_yes_in_advance_is_not_asked_for(shell: Shell) -> None:
     """`--yes` is for people who know."""
     shown, ended = typed(shell.directory, "threads", "rm", "shopping", "--yes")

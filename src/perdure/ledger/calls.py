@@ -159,6 +159,8 @@ def read(space: Space, id: str) -> VersionedCall:
         known = [current.record.id for current in listing(space, limit=_COMPARED_MAX)]
         near = get_close_matches(id, known, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        if not near and len(id) < names.PART_MIN and any(each.endswith(id) for each in known):
+            hint = f" A part of an id has {names.PART_MIN} characters or more."
         raise NotFound(
             f"'{space.label}' has no call '{id}'; nothing was read.{hint}",
             code="call_not_found",

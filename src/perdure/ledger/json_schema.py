@@ -77,10 +77,10 @@ def check_answer(text: str, answer: Json) -> None:
 def check_arguments(text: str, arguments: Json) -> None:
     """Raise `Invalid`, naming the place, if new arguments for a call are not what the schema of its tool says."""
     schema = cast("_Schema", json.loads(text))
-    fault = _fault(schema, arguments, schema, "the value", 1)
+    fault = _fault(schema, arguments, schema, "arguments", 1)
     if fault is not None:
         raise Invalid(
-            f"{fault}, as its tool's schema was when it asked; nothing was decided.",
+            f"{fault}, as the schema of the tool wants it; nothing was decided.",
             code="schema_mismatch",
             fault=fault,
         )

@@ -21,6 +21,7 @@ from perdure.errors import Invalid
 __all__ = [
     "KERNEL_PREFIXES",
     "OWN_OPS",
+    "PART_MIN",
     "PATH_BYTES_MAX",
     "PATH_SEGMENTS_MAX",
     "SERVER_THREAD",
@@ -295,7 +296,7 @@ def no_such_name(owner: str, name: str, known: Iterable[str], usual: Mapping[str
 
 _MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _END_MIN = 8  # characters of the end by which an id is shown
-_PART_MIN = 4  # characters that are accepted in place of a whole id
+PART_MIN = 4  # characters that are accepted in place of a whole id
 _END_MAX = (
     12  # characters of the end in which a part may lie anywhere: the last group of an id that Perdure made
 )
@@ -394,7 +395,7 @@ def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = 
     for each in known:
         if each == given:
             return each
-        if beginnings and given in each[-_END_MAX:] and _MADE.match(each) and len(given) >= _PART_MIN:
+        if beginnings and given in each[-_END_MAX:] and _MADE.match(each) and len(given) >= PART_MIN:
             inside[each] = None
         if rest:
             long_enough = len(each) > len(head) + len(rest[0])
@@ -404,7 +405,7 @@ def id_meant(given: str, known: Iterable[str], *, what: str, beginnings: bool = 
             is_meant = (each.endswith(given) and _MADE.search(each)) or (
                 beginnings and each.startswith(given) and _MADE.match(each)
             )
-        if is_meant and len(given) >= _PART_MIN:
+        if is_meant and len(given) >= PART_MIN:
             fits[each] = None
     fits = fits or inside
     if len(fits) > 1:

@@ -43,6 +43,7 @@ __all__ = [
     "chain_interrupted",
     "check_answers",
     "check_how",
+    "check_removable",
     "check_whose",
     "commit_beside_run",
     "note_questions",
@@ -206,6 +207,11 @@ def removed(space: Space, remove: Callable[[Space], None], *, force: bool) -> No
         remove(fenced)
 
     without_queue(space, lines, "removing the thread", act)
+
+
+def check_removable(space: Space) -> None:
+    """Raise `Conflict` if `removed` would refuse without `force`, for a question that comes before it."""
+    _check_settled(space, [hold.head.timeline for hold in timelines.timelines(space)])
 
 
 def without_queue(space: Space, lines: Sequence[str], what: str, act: Callable[[Space], _T]) -> _T:

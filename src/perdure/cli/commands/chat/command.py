@@ -427,6 +427,21 @@ def _kept(store: Store, name: str, found: DeclaredNames) -> Agent | None:
     return kept.agent(found.tools.values())
 
 
+def _only_agent(code: str | None) -> str:
+    """Return the name of the one agent of the code; raises `Invalid`, naming those that there are."""
+    names = list(found_in(code).agents) if code is not None else []
+    if len(names) == 1:
+        return names[0]
+    raise Invalid(
+        "the command needs NAME; nothing was begun.",
+        code="words_missing",
+        advice=f"The agents of the code are {', '.join(names)}."
+        if names
+        else "`perdure agents ls` lists agents.",
+        words=("NAME",),
+    )
+
+
 def _check_there(store: str, name: str, *, code: str | None, backend: str | None) -> None:
     """Raise `NotFound` for an agent that nothing declares before a store is made for it."""
     found = found_in(code) if code is not None else DeclaredNames()
@@ -483,7 +498,14 @@ class Talked(Answer, frozen=True, kw_only=True):
 
 
 def chat(
-    agent: Annotated[str, Parameter(name="NAME", help="The agent's name")],
+    agent: Annotated[
+        str | None,
+        Parameter(
+            name="NAME",
+            help="The agent's name; if left out, the only one that --code has",
+            show_default=False,
+        ),
+    ] = None,
     /,
     *,
     thread: Annotated[
@@ -517,6 +539,8 @@ def chat(
     warnings.simplefilter(
         "ignore", UserWarning
     )  # they are for the author of the code, not for the person who chats
+    if agent is None:
+        agent = _only_agent(code)
     _check_there(everywhere.store, agent, code=code, backend=backend)
     with open_store(everywhere.store) as store:
         declared = partner(store, agent, code=code, backend=backend)

@@ -81,7 +81,8 @@ class WorkEnded(Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
-        screen.say(f"Stopped. {count(self.runs, 'run')} carried on; none of them is under way here any more.")
+        done = count(self.runs, "run") if self.runs else "No run"
+        screen.say(f"Stopped. {done} {'was' if self.runs < 2 else 'were'} carried on here.")
 
 
 def work(

@@ -19,6 +19,7 @@ from perdure.cli.output.screen import Screen, console
 from perdure.errors import Refused
 from perdure.shapes.text import inline
 from perdure.shapes.threads import BegunThread
+from perdure.store.plumbing.run_fence import check_removable
 
 __all__ = ["ThreadBeginAnswer", "begin", "Removed", "rm"]
 
@@ -101,6 +102,8 @@ def rm(
         if timeline is not None:
             found.drop(timeline, author=os_user())
             return Removed(id=thread, timeline=timeline)
+        if not (force or yes):
+            check_removable(found._space)  # pyright: ignore[reportPrivateUsage]
         if not (yes or everywhere.json or _is_agreed(thread)):
             raise Refused(
                 f"thread '{thread}' is still there, as you did not say yes",
