@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -614,16 +614,57 @@ def test_a_decided_child_whose_parent_cannot_go_on_is_due_no_longer(store: Store
     child = store.thread(next(each.id for each in store.threads() if each.id != "t"), agent=helper)
     child.decide(child.approvals()[0].call, "approve", by="ann")
     _ = thread.seal() if how == "sealed" else thread.rm(force=True)
+
+    assert is_idle_after_work(store, boss)
+    assert [each.state for each in child.runs()] == ["waiting" if how == "sealed" else "cancelled"]
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
+@pytest.mark.parametrize("verdict", [None, "approve", "deny"])
+def test_a_decided_child_is_due_no_longer_while_a_person_is_asked_about_its_parents_call(
+    store: Store, verdict: Literal["approve", "deny"] | None
+) -> None:
+    """The same call was done on a fork meanwhile.  The worker is idle until the person decides, and after a denial."""
+    store.thread("t", agent=delegating(say("Hi."))).run("Hi.")
+    store.thread("t").fork("f")
+    for line in ("main", "f"):
+        boss = delegating(step(use("delegate"), use("send", to=2)), say("Done."))
+        store.thread("t", agent=boss, timeline=line).run("Do it.")
+    for line in ("f", "main"):
+        thread = store.thread("t", timeline=line)
+        run = next(each.id for each in thread.runs() if each.timeline == line and each.state == "waiting")
+        child = store.thread(thread.children(run)[0].thread)
+        child.decide(child.approvals()[0].call, "approve", by="ann")
+        assert is_idle_after_work(store, delegating(say("Done.")))
+    if verdict is not None:
+        (repeat,) = [each.call for each in thread.approvals() if each.action == "repeat"]
+        thread.decide(repeat, verdict, by="ann")
+
+    assert is_idle_after_work(store, delegating(say("Done.")))
+    assert [each.state for each in child.runs()] == ["waiting"]
+    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+
+
+def is_idle_after_work(store: Store, boss: Agent) -> bool:
+    """True if a worker finds nothing to do in the end."""
     stop = threading.Event()
     timer = threading.Timer(60, stop.set)
     timer.start()
-
-    store.work([boss, helper], until_idle=True, stop=stop)
-
+    store.work([boss, Agent("helper", backend=Script(), tools=[send])], until_idle=True, stop=stop)
     timer.cancel()
-    assert not stop.is_set()
-    assert [each.state for each in child.runs()] == ["waiting" if how == "sealed" else "cancelled"]
-    assert list(loops.listed(engine_of(store), prefix=records.DUE)) == []
+    return not stop.is_set()
+
+
+def delegating(*steps: Any) -> Agent:
+    """An agent with these steps that delegates to a helper, and so does each other one of the same name."""
+
+    @perdure.tool(effect="external_write")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        helper = Agent("helper", backend=Script(use("send", to=1), say("Helped.")), tools=[send])
+        return call.run(helper, "Do it.").text
+
+    return Agent("boss", backend=Script(*steps), tools=[delegate, send])
 
 
 def nursery(*, dies: bool = False) -> tuple[Agent, Agent]:

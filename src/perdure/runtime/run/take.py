@@ -16,12 +16,13 @@ from perdure.engines.loops import Attempts
 from perdure.errors import Busy, Held, Moved, PerdureError, RunFailed, Unavailable
 from perdure.history import reader, timelines
 from perdure.history.space import Space, removed
-from perdure.ledger import decisions, tickets
+from perdure.ledger import calls, decisions, tickets
 from perdure.ledger.held import check_released
+from perdure.model.call import SETTLED, UNCLEAR
 from perdure.model.head import MAIN
 from perdure.model.run import ENDED, RunRecord, RunState
 from perdure.model.text import said_by
-from perdure.model.ticket import Ticket
+from perdure.model.ticket import CHILD_RUN, Ticket
 from perdure.runtime.agent.agent import is_hooked
 from perdure.runtime.calls import recovery
 from perdure.runtime.calls.recovery import is_present
@@ -69,9 +70,7 @@ async def take(env: RunEnvironment, id: str, *, deaths_max: int) -> Result | Non
         if record.state == "waiting":
             await env.run_blocking(partial(check_released, env.space))
             can_go_on = await env.run_blocking(partial(_expired, env, kept))
-            if can_go_on and await env.run_blocking(
-                partial(_is_sealed, env.space.beside(root[0], root[0]), root[1])
-            ):
+            if can_go_on and await env.run_blocking(partial(_is_stuck_above, env.space, record, root)):
                 await env.run_blocking(partial(_let_wait, env.space, kept))
         return None  # its parent's tool goes on with it
     if record.state != "created" and await env.run_blocking(partial(_is_sealed, env.space, record)):
@@ -117,6 +116,29 @@ def above(space: Space, record: RunRecord) -> tuple[str, RunRecord] | None:
             break  # nothing goes on with it but itself
         found, record = (inside.name, kept.record), kept.record
     return found
+
+
+def _is_stuck_above(space: Space, child: RunRecord, root: tuple[str, RunRecord]) -> bool:
+    """True if nothing goes on with a child run for now: its root is sealed, or a call above it is over or waits for a person.
+
+    The decision of the person makes that call's run due, and a run cancels at its end what it has left of its children.
+    """
+    if _is_sealed(space.beside(root[0], root[0]), root[1]):
+        return True
+    record = child
+    while record.parent is not None and record.parent_run is not None and record.id != root[1].id:
+        space = space.beside(record.parent.space, record.parent.thread)
+        call, kept = calls.find(space, record.parent.call), records.find(space, record.parent_run)
+        if call is not None and call.record.state in SETTLED | UNCLEAR:
+            return True
+        if call is not None and call.record.state == "awaiting_approval" and call.record.ticket is not None:
+            asked = tickets.find(space, call.record.ticket)
+            if asked is not None and asked.ticket.action != CHILD_RUN:
+                return True
+        if kept is None:
+            return False
+        record = kept.record
+    return False
 
 
 def _is_sealed(space: Space, record: RunRecord) -> bool:
