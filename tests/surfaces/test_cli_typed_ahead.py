@@ -155,6 +155,25 @@ def test_pasted_arguments_are_confirmed_by_a_word(empty: Shell, value: str) -> N
     assert_waits(empty)
 
 
+def test_arguments_that_the_tool_does_not_take_are_not_asked_to_be_confirmed(empty: Shell) -> None:
+    """The place is named at once and the question comes again; the test below is the control."""
+    let_go(empty.directory)
+    with PtySession(empty.directory, *CHAT) as session:
+        session.wait_for(MESSAGE)
+        session.type("Pay five\r")
+        session.wait_for(DECISION)
+        session.type("edit\r")
+        session.wait_for("as JSON: ")
+
+        session.type("amount=much\r")
+
+        session.wait_for(DECISION)
+        leave_undecided(session)
+    assert "arguments['amount'] is not integer" in session.shown
+    assert CONFIRMATION not in session.shown
+    assert_waits(empty)
+
+
 @pytest.mark.parametrize(
     "value", ['{"amount": 3}\r', "amount=3\r", pasted('{\r  "amount": 3\r}') + "\r", '{\r"amount": 3\r}\r']
 )

@@ -39,7 +39,9 @@ from perdure.cli.run import run
 from perdure.cli.usage import to_be_named
 from perdure.engines.registry import file_of
 from perdure.errors import Invalid, NotFound, PerdureError, RunFailed
+from perdure.ledger.json_schema import check_arguments
 from perdure.ledger.trace import Traced
+from perdure.model.canonical import Json
 from perdure.model.head import MAIN
 from perdure.model.names import did_you_mean, near
 from perdure.model.ticket import Ticket, Verdict
@@ -102,7 +104,7 @@ def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Tic
             show_waiting(screen, thread, ticket)
             return said if said.startswith("/") else ""
         try:
-            value = None if said in ("approve", "deny") else _value(screen, terminal, said, traced)
+            value = None if said in ("approve", "deny") else _value(screen, terminal, said, traced, ticket)
             thread.decide(ticket.call, _VERDICTS[said], value=value, by=os_user())
         except (PerdureError, ValueError) as error:
             screen.say((str(error), "warn"))
@@ -115,8 +117,11 @@ def show_waiting(screen: Screen, thread: Thread, ticket: Ticket) -> None:
     screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.call)
 
 
-def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced) -> object:
-    """Ask for what goes with an edit or an answer, show it, and have it confirmed; raises `ValueError` if it is not."""
+def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced, ticket: Ticket) -> object:
+    """Ask for what goes with an edit or an answer, show it, and have it confirmed.
+
+    Raises `ValueError` if it is not confirmed, and `Invalid` before the question if the tool does not take it.
+    """
     asked = in_json(traced.asked)
     prompt = "new arguments, NAME=VALUE or all as JSON: " if verdict == "edit" else "the result, as JSON: "
     entry = terminal.ask_text(prompt)
@@ -126,6 +131,8 @@ def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced) -> 
         value = json.loads(text) if value is None else value
     except ValueError as error:
         raise ValueError(f"this is not JSON: {error}; nothing was decided.") from error
+    if verdict == "edit" and ticket.arguments_schema is not None:
+        check_arguments(ticket.arguments_schema, cast("Json", value))
     if verdict == "edit":
         for line in diff_of(asked, value):
             screen.cut("  ", line)
