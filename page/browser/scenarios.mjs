@@ -9,6 +9,28 @@ const row = (page, number) => page.getByRole('region', { name: `Turn ${number}`,
 const state = (page, thread, timeline, path) =>
   page.evaluate(async ([id, line, at]) => (await (await fetch(`${window.root}v1/threads/${encodeURIComponent(id)}/state${at}?timeline=${line}`)).json()).value, [thread, timeline, path]);
 
+/** Send JSON to the server beside the page; give the answer. */
+const send = (page, path, body, method = 'POST') =>
+  page.evaluate(async ([to, how, text]) => {
+    const answer = await fetch(`${window.root}v1/${to}`, { method: how, headers: { 'Content-Type': 'application/json' }, body: text });
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  }, [path, method, JSON.stringify(body)]);
+
+/** Whether all of an element's text is within what clips it. */
+const isWhole = (found) =>
+  found.evaluate((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const shown = [...range.getClientRects()];
+    for (let each = node; each; each = each.parentElement) {
+      if (getComputedStyle(each).overflowX === 'visible') continue;
+      const box = each.getBoundingClientRect();
+      if (shown.some((part) => part.right > box.right + 1 || part.bottom > box.bottom + 1)) return false;
+    }
+    return shown.length > 0;
+  });
+
 /** The serious faults that axe finds in what is shown. */
 async function faultsOf(page) {
   await page.evaluate(axe);
@@ -541,7 +563,8 @@ export const scenarios = {
       assert.match(await approve.getAttribute('class'), /primary/);
       await picture('repeat-unknown');
       await earlier.getByLabel('Reason').fill('it is on the statement');
-      await earlier.getByRole('button', { name: 'It was done', exact: true }).click();
+      await earlier.getByRole('button', { name: 'It was done …' }).click();
+      await earlier.getByRole('button', { name: 'Yes, it was done' }).click();
       await earlier.getByText('resolved: done').waitFor();
       await card.getByText(/This was done already, as local said/).waitFor();
       await page.getByRole('button', { name: /rent/ }).getByText('repeat: was done').waitFor(); // the list says the same
@@ -579,9 +602,94 @@ export const scenarios = {
         if (!sent.ok) throw new Error(await sent.text());
       }, call);
       await card.getByRole('button', { name: 'Approve', exact: true }).click();
-      await card.getByText('local was faster.').waitFor();
+      await card.getByText('Another window or program, also as local, was faster.').waitFor();
       await card.getByText('Denied: too dear. Your decision was not written.').waitFor();
       await picture('faster');
+    });
+  },
+
+  // The list shows what a call is about: an amount is never cut, however long the rest is.
+  async amounts({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'far', agent: 'planner' });
+      await send(page, 'threads/far/run', { text: `Book the flight to Llanfair${'pwllgwyngyll'.repeat(20)} for 12345 euros.` });
+      for (const width of [1280, 360]) {
+        await page.setViewportSize({ width, height: 800 });
+        await go('/approvals');
+        for (const [thread, amount] of [['rent', 'amount: 900'], ['far', 'price: 12345']]) {
+          const shown = page.getByRole('button', { name: thread }).getByText(amount, { exact: true });
+          await shown.waitFor();
+          assert.ok(await isWhole(shown), `${width}: “${amount}” is cut`);
+        }
+        await picture(`amounts-${width}`);
+      }
+    });
+  },
+
+  // What is refused is said, and no longer once it is right.
+  async mistake({ open }) {
+    await withPage(open, async ({ page, go }) => {
+      await go('/approvals?call=trip-44/');
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('910').first().waitFor();
+      await card.getByRole('button', { name: 'Edit' }).click();
+      const field = card.getByLabel('New arguments');
+      const asked = await field.inputValue();
+      await field.fill(asked.replace('910', '"cheap"'));
+      await card.getByRole('button', { name: 'Approve with these arguments' }).click();
+      await card.getByRole('alert').waitFor();
+      await field.fill(asked.replace('910', '901'));
+      await card.getByRole('alert').waitFor({ state: 'detached' });
+    });
+  },
+
+  // Another window decides while this one shows the question: this one shows what was decided, and decides no more.
+  async elsewhere({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await go('/approvals');
+      await page.getByRole('button', { name: /trip-44/ }).click();
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await card.getByText('910').first().waitFor();
+      const call = new URL(page.url()).searchParams.get('call').split('/')[1];
+      await send(page, 'threads/trip-44/decide', { call, verdict: 'edit', value: { flight: 'TP Porto', price: 777 }, why: 'the early one' });
+      await card.getByText('Another window or program, also as local, has decided.').waitFor();
+      await card.getByText('Approved with other arguments: the early one.').waitFor();
+      await card.getByRole('region', { name: 'Arguments of book' }).getByText('777').waitFor();
+      assert.equal(await card.getByRole('button', { name: 'Approve', exact: true }).count(), 0);
+      assert.equal(await card.getByRole('button', { name: 'Deny' }).count(), 0);
+      await picture('elsewhere');
+      await card.getByRole('button', { name: 'Next' }).click();
+      await page.getByRole('article', { name: 'Approval of book' }).getByText('777').waitFor({ state: 'detached' });
+    });
+  },
+
+  // A call of unknown outcome: its tool is asked and says that it does not know; a person says it, in two steps.
+  async settle({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'deposit', agent: 'planner' });
+      await send(page, 'threads/deposit/run', { text: 'Transfer the deposit to Eve, 300 euros.' });
+      await go('/threads/deposit/calls');
+      const call = page.getByRole('article', { name: 'Call of transfer' });
+      await call.getByRole('button', { name: 'Reconcile' }).click();
+      await call.getByRole('status').getByText(/does not know whether it was done: .*the bank is closed/).waitFor();
+      await picture('settle-asked');
+      const sent = [];
+      page.on('request', (request) => request.url().endsWith('/resolve') && sent.push(request.postDataJSON()));
+      await call.getByRole('button', { name: 'It was not done …' }).click();
+      await call.getByRole('alertdialog', { name: 'It was not done' }).getByText('What you say cannot be taken back.').waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Back', 'Enter settles nothing');
+      await page.keyboard.press('Enter');
+      await call.getByLabel('Reason').fill('the statement of March');
+      await call.getByRole('button', { name: 'It was done …' }).click();
+      assert.deepEqual(sent, []);
+      await call.getByLabel('Result, as the tool would have returned it').fill('{"reference": 4711}');
+      assert.deepEqual(await faultsOf(page), []);
+      await picture('settle-said');
+      await call.getByRole('button', { name: 'Yes, it was done' }).click();
+      await call.getByText('resolved: done').waitFor();
+      await call.getByText('Ledger entries, result and key').click();
+      await call.getByRole('region', { name: 'What the model is shown of the result' }).getByText('4711').waitFor();
+      assert.deepEqual(sent, [{ outcome: 'done', why: 'the statement of March', value: { reference: 4711 } }]);
     });
   },
 
@@ -1081,6 +1189,14 @@ export const spoilers = {
   approve: sent(/\/decide/, (body) => body.replace('600', '601')),
   switch: (context) => context.route(/\/undo/, (route) => route.fulfill({ json: {} })),
   drop: (context) => context.route(/\/drop\?/, (route) => route.fulfill({ json: {} })),
+  // The list as it was: one line of JSON, cut at its end.
+  amounts: (context) => context.addInitScript(() => addEventListener('DOMContentLoaded', () => {
+    const style = new CSSStyleSheet();
+    style.replaceSync('.args { display: block !important; white-space: nowrap; overflow: hidden; }');
+    document.adoptedStyleSheets.push(style);
+  })),
+  elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
+  settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
   // The first page is all that the server gives.
   pages: changed(/\/v1\/threads\/long\/moves\?/, (body) => JSON.stringify({ ...JSON.parse(body), next: undefined })),

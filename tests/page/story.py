@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import perdure
-from perdure import Agent, Call, RetentionPolicy, Stop, Store, server
+from perdure import Agent, Call, Outcome, RetentionPolicy, Stop, Store, server
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
@@ -68,6 +68,18 @@ def pay(to: str, amount: int) -> str:
         paid.touch()
         raise TimeoutError("no answer from the bank")
     return f"paid {to} {amount} EUR"
+
+
+@perdure.tool(effect="financial")
+def transfer(to: str, amount: int) -> str:
+    """Transfer money; the bank never answers, and cannot be asked either."""
+    raise TimeoutError("no answer from the bank")
+
+
+@transfer.reconcile
+def ask_bank(call: Call) -> Outcome:
+    """Ask the bank, which is closed."""
+    return call.dont_know("the bank is closed")
 
 
 @perdure.tool(effect="local_write")
@@ -132,6 +144,8 @@ def _call(words: str) -> ToolCall | None:
         return ToolCall("book", "book", json.dumps({"flight": f"TP {place}", "price": numbers[0]}))
     if words.startswith("Pay") and numbers:
         return ToolCall("pay", "pay", json.dumps({"to": place, "amount": numbers[0]}))
+    if words.startswith("Transfer") and numbers:
+        return ToolCall("transfer", "transfer", json.dumps({"to": place, "amount": numbers[0]}))
     if words.startswith("Add") and numbers:
         return ToolCall("add", "add", json.dumps({"item": words.split()[1], "price": numbers[0]}))
     return None
@@ -149,7 +163,7 @@ async def _until_told() -> None:
 planner = Agent(
     "planner",
     backend=Traveller(),
-    tools=[plan, book, pay, add],
+    tools=[plan, book, pay, transfer, add],
     instructions="You plan trips, and book what was agreed.",
 )
 

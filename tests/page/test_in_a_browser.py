@@ -87,6 +87,9 @@ SPOILED = {  # what a scenario says when the thing that it is about is broken
     "approve": "601",
     "switch": "Switch after turn 3",
     "drop": "put-away.*dropped",
+    "amounts": "is cut",
+    "elsewhere": "has decided",
+    "settle": "4711",
     "live": "data-live-text",
 }
 
@@ -95,6 +98,12 @@ def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path:
     """A switch that others have written after is not undone, main is replaced as it was read, a lost message is one."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
         chromium.play(link, tmp_path, ("late", "conflict", "overtaken", "promote", "drop", "lost"))
+
+
+def test_a_person_sees_what_there_is_to_decide_and_what_came_of_it(chromium: Browser, tmp_path: Path) -> None:
+    """No amount is cut, a mended mistake is no error, others' decisions are shown, and an outcome is said in two steps."""
+    with serving(str(tmp_path / "agents.db"), tmp_path) as link:
+        chromium.play(link, tmp_path, ("amounts", "mistake", "elsewhere", "settle"))
 
 
 def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> None:

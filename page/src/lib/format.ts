@@ -45,6 +45,37 @@ export function bytes(size: number): string {
 
 export const pretty = (value: Json | undefined): string => (typeof value === 'string' ? value : (JSON.stringify(value ?? null, null, 2) ?? ''));
 
+/** What a person wrote for a value: JSON, or else the text itself. */
+export function jsonOrText(text: string): Json {
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return text;
+  }
+}
+
+const BRIEF_MAX = 8;
+const LEAVES_MAX = 200;
+
+/** The arguments of a call for a list, value by value: a long text is cut, a number and what has few characters never is. */
+export function brief(value: Json): string[] {
+  const found: { text: string; size: number; at: number }[] = [];
+  let left = 0;
+  const walk = (each: Json, name: string): void => {
+    if (each !== null && typeof each === 'object' && Object.keys(each).length) {
+      for (const [key, inner] of Object.entries(each)) walk(inner, name ? `${name}.${key}` : key);
+    } else if (found.length === LEAVES_MAX) left++;
+    else {
+      const text = typeof each === 'string' ? each.replace(/\s+/g, ' ') : JSON.stringify(each);
+      found.push({ text: `${name && `${name}: `}${text.length > 60 ? `${text.slice(0, 50)}…` : text}`, size: text.length, at: found.length });
+    }
+  };
+  walk(value, '');
+  const kept = [...found].sort((one, other) => one.size - other.size).slice(0, BRIEF_MAX).sort((one, other) => one.at - other.at);
+  left += found.length - kept.length;
+  return [...kept.map((each) => each.text), ...(left ? [`and ${left} more`] : [])];
+}
+
 /** The part of a text around the first of some words, cut where they are. */
 export function excerpt(text: string, words: string, around = 120): { text: string; isHit: boolean }[] {
   const escaped = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
@@ -93,7 +124,7 @@ export function placeSteps(place: string | null): (string | number)[] {
 /** How a question of the repeat guard is marked in a list; null: the tool itself asks. */
 export const repeatMark = ({ repeat }: Pick<Ticket, 'repeat'>): string | null => (repeat === null ? null : (REPEATS[repeat] ?? 'possible repeat'));
 
-const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired' };
+const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired', cancel: 'Cancelled with its run' };
 export const verdictWords = (verdict: string): string => VERDICTS[verdict] ?? inWords(verdict);
 
 const TONES: Record<string, string> = {
