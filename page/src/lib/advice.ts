@@ -29,6 +29,7 @@ export const ADVICE: Record<string, string> = {
   recorded_step_missing: '',
   run_interrupted: '“Resume” finishes it, “Cancel” ends it.',
   run_not_found: '',
+  run_queued_behind: 'It begins when the run before it has ended; “Resume” begins it now.',
   run_to_steer_missing: 'The run has ended. Send the words as a new message.',
   run_undone: '“Redo” brings it back; “Cancel” ends it.',
   runs_waiting: '“Resume” finishes them, “Cancel” ends them.',
