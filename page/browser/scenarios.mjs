@@ -693,6 +693,34 @@ export const scenarios = {
     });
   },
 
+  // A copied store: what is held is said in the list, on the thread and in its approval, and released in two steps.
+  async held({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await page.getByRole('link', { name: /trip-44.*held/ }).waitFor();
+      assert.equal(await page.getByRole('link', { name: /trip-42.*held/ }).count(), 0, 'nothing is open there');
+      await go('/threads/trip-44');
+      const note = page.getByRole('note', { name: 'Held' });
+      await note.getByText(/came from night\.db.*none is resumed, and none can be decided/).waitFor();
+      await page.getByRole('button', { name: 'Cancel' }).waitFor(); // an open run can be ended
+      assert.equal(await page.getByRole('button', { name: 'Resume' }).count(), 0);
+      await picture('held-thread');
+      await go('/approvals?call=trip-44/');
+      const card = page.getByRole('article', { name: 'Approval of book' });
+      await page.getByRole('button', { name: /trip-44/ }).getByText('held').waitFor();
+      await note.waitFor();
+      assert.equal(await card.getByRole('button', { name: 'Approve', exact: true }).count(), 0);
+      await note.getByRole('button', { name: 'Release …' }).click();
+      await note.getByText('what it does outside is done twice').waitFor();
+      assert.deepEqual(await faultsOf(page), []);
+      await picture('held');
+      await note.getByRole('button', { name: 'Release: nothing runs it there' }).click();
+      await card.getByRole('button', { name: 'Approve', exact: true }).click();
+      await card.getByText('Approved by local').waitFor();
+      await card.getByText('The run goes on').waitFor();
+      assert.equal(await page.getByRole('button', { name: /trip-43/ }).getByText('held').count(), 1, 'the others stay held');
+    });
+  },
+
   async switch({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
       const switched = page.getByRole('region', { name: 'Switch after turn 3', exact: true });
@@ -1195,6 +1223,7 @@ export const spoilers = {
     style.replaceSync('.args { display: block !important; white-space: nowrap; overflow: hidden; }');
     document.adoptedStyleSheets.push(style);
   })),
+  held: changed(/\/v1\/(threads|approvals)/, (body) => body.replaceAll('"held":true', '"held":false').replaceAll(/"held":\[[^\]]*\]/g, '"held":[]')),
   elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
   settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),

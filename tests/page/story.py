@@ -2,7 +2,7 @@
 
 `python -m tests.page.story STORE DIRECTORY [TURNS THREADS]` makes the story in the store if it is empty, serves the store
 and prints the start link.  With `--below PATH` the server is mounted there in an application of its own, with
-`--root-path PATH` a proxy shows it there.  With numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people
+`--root-path PATH` a proxy shows it there.  With `--copied` the story was told in another store.  With numbers it makes one thread of that many turns and that many threads instead.  The model of the story follows what people
 write.  It holds an answer back in the middle until a file named `go` is in DIRECTORY, so that a test can look at a run
 that is under way.
 """
@@ -253,11 +253,16 @@ def main() -> None:
     parser.add_argument("directory")
     parser.add_argument("--below")
     parser.add_argument("--root-path", default="")
+    parser.add_argument("--copied", action="store_true")
     parser.add_argument("sizes", type=int, nargs="*")
     asked = parser.parse_args()
     sizes: list[int] = asked.sizes
     age = [0.0]
     clock = lambda: time.time_ns() // 1_000 - round(age[0] * 86_400_000_000)  # noqa: E731
+    if asked.copied:
+        with perdure.open(f"{asked.directory}/night.db") as original:
+            _tell(original)
+            original.copy_to(asked.store)
     with perdure.open(asked.store, clock=clock) as store:
         if not any(True for _ in store.threads()):
             if sizes:

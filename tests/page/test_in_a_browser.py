@@ -106,6 +106,15 @@ def test_a_person_sees_what_there_is_to_decide_and_what_came_of_it(chromium: Bro
         chromium.play(link, tmp_path, ("amounts", "mistake", "elsewhere", "settle"))
 
 
+def test_a_person_sees_what_a_copied_store_holds_and_releases_it(chromium: Browser, tmp_path: Path) -> None:
+    """List, thread and approval say that it is held; the control, a server that does not say it, is found."""
+    with serving(str(tmp_path / "agents.db"), tmp_path, options=("--copied",)) as link:
+        failed = chromium.play_spoiled(link, tmp_path, ("held",))["held"]
+        chromium.play(link, tmp_path, ("held",))
+
+    assert "trip-44.*held" in failed, failed
+
+
 def test_any_number_of_tabs_can_be_open(chromium: Browser, tmp_path: Path) -> None:
     """A browser has six connections to a server; tabs that are out of view hold none of them."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:

@@ -14,7 +14,7 @@ export const ADVICE: Record<string, string> = {
   failed_run_undone: 'Redo the turn, or send the words as a new message.',
   failure_not_recorded: '“Resume” goes on with it, “Cancel” ends it.',
   head_of_another_timeline: 'Reload the page.',
-  held: 'If nothing runs in that other store any more, release it with `perdure runs release`.',
+  held: 'If nothing runs in that other store any more, release it on the page of its thread, or with `perdure runs release`.',
   in_doubt: 'Reload the page: it is there or not, never a part of it.',
   inputs_not_begun: 'Let a worker run them, or end them with “Cancel”.',
   merge_conflict: 'Choose a side for each path.',

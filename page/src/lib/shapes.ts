@@ -7,14 +7,14 @@ export interface Cost { usd: number; steps: number; unpriced: number }
 export interface ThreadRow {
   id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
   turns: number; timelines: number; head: Head;
-  approvals: number; running: boolean; interrupted: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
+  approvals: number; running: boolean; interrupted: boolean; held: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
 export interface Timeline { timeline: string; version: number; commit: string | null; turns: number; sealed: boolean; removal: 'dropped' | 'forgotten' | null; effect_max?: string | null }
 export interface ThreadDetail {
   id: string; agent: string; owner: string | null; backend: string | null; server: string | null; begun_at: string;
-  head: Head; commit: string | null; names: string[]; paths: number; timelines: Timeline[]; messages: Message[]; cost: Cost;
+  held: boolean; held_from: string | null; head: Head; commit: string | null; names: string[]; paths: number; timelines: Timeline[]; messages: Message[]; cost: Cost;
 }
 
 export interface Block { type: string; text?: string; uri?: string; mimeType?: string }
@@ -56,9 +56,9 @@ export interface Ticket {
   action: string; repeat: string | null; message: string; timeline: string; run: string | null; asked_at: string; age_seconds: number;
   expires_at: string | null; on_timeout: string; resume: string; parameters: Json; response_schema: Json;
 }
-export interface ApprovalPage { approvals: Ticket[]; more: boolean; next?: string }
+export interface ApprovalPage { approvals: Ticket[]; held: string[]; more: boolean; next?: string }
 export interface Decision { verdict: string; at: string; by: string | null; why: string | null; value: Json }
-export interface ApprovalDetail { ticket: Ticket; call: Call; arguments: Json; repeats: Call | null; decision: Decision | null }
+export interface ApprovalDetail { held: boolean; held_from: string | null; ticket: Ticket; call: Call; arguments: Json; repeats: Call | null; decision: Decision | null }
 export interface Decided { ticket: string; call: Call; decision: Decision; again: boolean }
 
 export interface Run {

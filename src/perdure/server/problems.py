@@ -101,7 +101,7 @@ FOR_HTTP: Mapping[str, str] = {
     "failure_not_recorded": f"POST {_THREAD}/resume goes on with it, POST {_THREAD}/cancel ends it.",
     "file_read_only": "The server may only read that file: its rights have to be changed.",
     "head_of_another_timeline": "Send the ETag of an answer about the timeline that the request is for.",
-    "held": "If nothing runs there any more, release it with `perdure runs release` where the store is.",
+    "held": f"If nothing runs there any more, release it with POST {_THREAD}/release.",
     "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
@@ -164,7 +164,7 @@ FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
 FOR_MCP: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
     "call_not_found": "The tool `approvals` lists the calls that wait.",
     "call_waits_for_child": "Decide what the child waits for: the tool `approvals` lists it.",
-    "held": FOR_HTTP["held"],
+    "held": "If nothing runs there any more, release it with `perdure runs release` where the store is.",
     "in_doubt": "Call the tool again with the same key; it will not be applied twice.",
     "op_reused": "Use a new key for a new intent.",
     "path_not_found": "The tool `state` without a path lists the paths.",

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
-from perdure.errors import NotFound
+from perdure.errors import Held, NotFound
+from perdure.ledger.held import check_released
 from perdure.ledger.trace import Traced
 from perdure.model.call import CallRecord
 from perdure.model.run import RunRecord
@@ -17,6 +18,7 @@ from perdure.store.view import View
 
 __all__ = [
     "call_seen_from",
+    "held_from",
     "interrupted_calls",
     "interrupted_runs",
     "lately",
@@ -46,6 +48,15 @@ def call_seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
         return thread.trace(f"{traced.ticket.id}/{timeline}", history=False)
     except NotFound:
         return traced
+
+
+def held_from(thread: Thread) -> str | None:
+    """Return the address of the store that a thread came from, if it was not released here; None: nothing is held."""
+    try:
+        check_released(thread._space)  # pyright: ignore[reportPrivateUsage]
+    except Held as held:
+        return held.source
+    return None
 
 
 def run_of(thread: Thread, id: str | None, timeline: str | None) -> RunRecord | None:

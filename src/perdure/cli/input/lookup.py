@@ -15,12 +15,12 @@ from typing import Any, Literal
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import guessing, moment_names
 from perdure.cli.options import EVERYWHERE
-from perdure.errors import Held, Invalid, NotFound, PerdureError
-from perdure.ledger.held import check_released
+from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
 from perdure.model.names import id_meant
 from perdure.model.ticket import Ticket
+from perdure.shapes.lookup import held_from
 from perdure.store.agents import AgentMap
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -190,8 +190,4 @@ def _whole_id(thread: Thread, kind: str, id: str) -> str | None:
 
 def is_held(thread: Thread) -> bool:
     """Return whether a thread came from another store and was not released."""
-    try:
-        check_released(thread._space)  # pyright: ignore[reportPrivateUsage]
-    except Held:
-        return True
-    return False
+    return held_from(thread) is not None

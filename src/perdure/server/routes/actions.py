@@ -492,6 +492,22 @@ def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
     return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
 
 
+class ReleasedThread(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread whose runs and approvals may go on now."""
+
+    thread: str
+    released: bool  # false: it was not held
+
+
+@route("POST", "/v1/threads/{thread}/release", "administer", if_match=False)
+def release(call: HttpCall, body: EmptyBody) -> ReleasedThread:
+    """Let the runs and approvals of a thread from another store go on here; nothing may run them there any more."""
+    call.check_changeable()
+    thread = call.thread()
+    found = call.store.release(thread.id, by=call.access.name)
+    return ReleasedThread(thread=thread.id, released=thread.id in found)
+
+
 class CancelBody(BaseBody, frozen=True, kw_only=True):
     """Which run (null: the one on the timeline), and why."""
 

@@ -29,7 +29,7 @@ from perdure.server.streams import frame
 from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import turns_of
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
-from perdure.shapes.lookup import interrupted_calls
+from perdure.shapes.lookup import held_from, interrupted_calls
 from perdure.shapes.search import FoundMessage, SearchPage, found_in, search_back, words_in
 from perdure.shapes.store import (
     AgentDetail,
@@ -73,16 +73,25 @@ def waiting_tickets(call: HttpCall) -> list[tuple[Thread, Ticket]]:
     return sorted(found, key=lambda each: each[1].asked_at)
 
 
+class ServedApprovals(ApprovalPage, frozen=True, kw_only=True):
+    """What waits for a decision, oldest first."""
+
+    held: list[str]  # the threads of these that came from another store and were not released
+
+
 @route("GET", "/v1/approvals", "read")
-def list_approvals(call: HttpCall, query: PageQuery) -> Paged[ApprovalPage]:
+def list_approvals(call: HttpCall, query: PageQuery) -> Paged[ServedApprovals]:
     """List the calls that wait for a decision, oldest first."""
     tickets = waiting_tickets(call)
     if query.after is not None:
         tickets = [each for each in tickets if _place(each[1]) > query.after]
     kept, at_now = tickets[: query.size], now()
-    page = ApprovalPage(
+    page = ServedApprovals(
         thread=None,
         approvals=[TicketShape.of(thread, ticket, at_now=at_now) for thread, ticket in kept],
+        held=sorted(
+            id for id, thread in {on.id: on for on, _ in kept}.items() if held_from(thread) is not None
+        ),
         more=len(kept) < len(tickets),
     )
     return Paged(page, _place(kept[-1][1]) if page.more else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from perdure.model.effect import Effect
 from perdure.model.run import RunRecord, RunState
 from perdure.model.ticket import Ticket
 from perdure.server.limited import LimitedThread
+from perdure.server.problems import last_part
 from perdure.server.routing import (
     BaseQuery,
     HttpCall,
@@ -51,6 +52,7 @@ from perdure.shapes.ledger import (
 )
 from perdure.shapes.lookup import (
     call_seen_from,
+    held_from,
     interrupted_calls,
     interrupted_runs,
     lately,
@@ -138,6 +140,7 @@ class ThreadRow(ThreadShape, frozen=True, kw_only=True):
     approvals: int  # calls that wait for a person
     running: bool  # a run is under way
     interrupted: bool  # the process of a run ended before it did: it can be resumed
+    held: bool  # its open runs and approvals came from another store, and wait until an admin releases them
     unknown: int  # calls whose outcome is unknown, also because they were under way when their process ended
     state: str | None  # of its newest run; null: it has none
     cost: CostShape | None  # of all its runs, over all timelines; null: the query did not ask for it
@@ -170,9 +173,10 @@ class OpenWork:
         self.approvals = [(each.thread, each.ticket) for each in store.approvals()]
         self.unknown = [*interrupted_calls(store, cut_off), *store.unclear_calls()]
         self.interrupted = [(thread.id, record) for thread, record in cut_off]
+        self.runs = list(store.open_runs())
         self.running = [
             (thread, record)
-            for thread, record in store.open_runs()
+            for thread, record in self.runs
             if record.state == "running" and (thread, record.id) not in interrupted
         ]
 
@@ -194,6 +198,7 @@ def _row(thread: Thread, work: OpenWork, *, has_cost: bool) -> ThreadRow:
         approvals=_seen_of(thread, work.approvals),
         running=_seen_of(thread, work.running) > 0,
         interrupted=_seen_of(thread, work.interrupted) > 0,
+        held=_seen_of(thread, [*work.runs, *work.approvals]) > 0 and held_from(thread) is not None,
         unknown=_seen_of(thread, work.unknown),
         state=next((record.state for record in thread.runs(limit=1)), None),
         cost=CostShape.of(thread.cost()) if has_cost else None,
@@ -216,12 +221,32 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     return kept, listed.next
 
 
+class ServedThread(ThreadDetail, frozen=True, kw_only=True):
+    """One thread at a moment, and whether its open runs and approvals are held."""
+
+    held: bool  # they came from another store, and wait until an admin releases the thread
+    held_from: str | None  # the file or database that they came from; null: they are not held
+
+
 @route("GET", "/v1/threads/{thread}", "read")
-def show_thread(call: HttpCall, query: MomentQuery) -> ThreadDetail:
+def show_thread(call: HttpCall, query: MomentQuery) -> ServedThread:
     """Show one thread: its timelines, the size of its state, and its last messages."""
     thread, seen = call.seen(query)
     call.is_by_digest = False  # its timelines and its cost change
-    return ThreadDetail.of(thread, seen)
+    source = held_from(thread)
+    if source is not None and not _has_open_work(call.store, thread):
+        source = None
+    return ServedThread(
+        **msgspec.structs.asdict(ThreadDetail.of(thread, seen)),
+        held=source is not None,
+        held_from=None if source is None else last_part(source),
+    )
+
+
+def _has_open_work(store: Store, thread: Thread) -> bool:
+    """True if a run of a thread has not ended, or an approval waits, as far as the credential may see it."""
+    asked = ((each.thread, each.ticket) for each in store.approvals())
+    return _seen_of(thread, chain(store.open_runs(), asked)) > 0
 
 
 @route("GET", "/v1/threads/{thread}/turns", "read")
@@ -482,11 +507,24 @@ def show_call(call: HttpCall) -> ServedCall:
     return ServedCall(**msgspec.structs.asdict(detail), reconcilable=can_ask)
 
 
+class ServedApproval(ApprovalDetail, frozen=True, kw_only=True):
+    """One approval, and whether it is held."""
+
+    held: bool  # its thread came from another store and was not released, so that nothing can be decided
+    held_from: str | None  # the file or database that it came from; null: it is not held
+
+
 @route("GET", "/v1/threads/{thread}/approvals/{call}", "read")
-def show_approval(call: HttpCall) -> ApprovalDetail:
+def show_approval(call: HttpCall) -> ServedApproval:
     """Show one approval: the call, the question and the deadline."""
     thread = call.thread()
-    return ApprovalDetail.of(thread, call_seen_from(thread, call.segments["call"], None))
+    source = held_from(thread)
+    detail = ApprovalDetail.of(thread, call_seen_from(thread, call.segments["call"], None))
+    return ServedApproval(
+        **msgspec.structs.asdict(detail),
+        held=source is not None,
+        held_from=None if source is None else last_part(source),
+    )
 
 
 class RunsQuery(PageQuery, frozen=True, kw_only=True):
