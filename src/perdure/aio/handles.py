@@ -535,7 +535,7 @@ class Store(HeldProxy[store.Store]):
                 going_on = asyncio.ensure_future(one.resume(record.id))
                 try:
                     found.append(await asyncio.shield(going_on))
-                except asyncio.CancelledError:  # nobody would give the input of this run again
+                except asyncio.CancelledError:  # no caller would give the input of this run again
                     await asyncio.wait((going_on,))
                     raise
             except RunFailed as failed:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count, islice, product, repeat
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -257,10 +258,12 @@ class Interrupted:
                     return asked(connection, sql, *parameters)
                 with psycopg.connect(self._url) as lock, ThreadPoolExecutor(1) as pool:
                     lock.execute(f"LOCK TABLE perdure.{table} IN SHARE MODE".encode())
-                    ended = pool.submit(self._end, lock, by)
+                    answered = Event()
+                    ended = pool.submit(self._end, lock, by, answered)
                     try:
                         return asked(connection, sql, *parameters)
                     finally:
+                        answered.set()
                         ended.result()
 
             return asking
@@ -270,16 +273,14 @@ class Interrupted:
             patch.setattr(connections.Connection, "ask", held_up(ask))
             yield
 
-    def _end(self, lock: psycopg.Connection[Any], by: str) -> None:
-        """End the write that waits for a table; give the table free if it has no need of it."""
+    def _end(self, lock: psycopg.Connection[Any], by: str, answered: Event) -> None:
+        """End the write when it waits for a table; one that has no need of it is answered first."""
         waiting = (
             f"SELECT {by}(pid) FROM pg_locks WHERE NOT granted AND locktype = 'relation' "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline and not self.ended:
+        while not self.ended and not answered.wait(0.002):
             self.ended += len(lock.execute(waiting.encode()).fetchall())
-            time.sleep(0.002)
         lock.rollback()
 
 

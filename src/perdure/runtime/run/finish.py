@@ -223,7 +223,7 @@ def close_early(
 ) -> None:
     """End a run early: because it failed, was asked to stop, or its caller was cancelled.
 
-    Nobody asks the run to stop by cancelling its caller, which may be a request that a deploy ends: it fails, so its
+    Cancelling the caller, such as a request that a deploy ends, is no order to stop the run: the run fails, so its
     input given again goes on with it.  The caller of a child is a tool of its parent, whose call is recorded.
     """
     is_closed = False

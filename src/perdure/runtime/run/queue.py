@@ -280,7 +280,7 @@ def first_on(space: Space, timeline: str) -> str | None:
 
 
 def check_turn(space: Space, record: RunRecord) -> None:
-    """Raise `Conflict` if another input was queued before that of a run, which nobody scheduled for a time of its own."""
+    """Raise `Conflict` if another input was queued before that of a run, unless the run is scheduled for a time of its own."""
     first = None if record.scheduled else first_on(space, record.timeline)
     if first not in (None, record.id):
         raise Conflict(
