@@ -101,3 +101,13 @@ def test_a_hit_in_a_long_place_shows_what_is_around_the_word(thread: Thread) -> 
     assert hit.text.endswith("…")
     assert " needle " in hit.text
     assert short.text == "line 28"
+
+
+def test_what_is_around_a_word_is_found_after_letters_that_grow_when_folded(thread: Thread) -> None:
+    """An "ß" counts as two where the case does not matter, so the place of the word is not its place in what is searched."""
+    with thread.change("say") as change:
+        change.say("user", f"{'ß' * 2_000}needle{'x' * 2_000}")
+
+    (hit,) = found(thread, "NEEDLE")
+
+    assert "needle" in hit.text

@@ -8,7 +8,9 @@ each result that it brings.  A result that is kept as an artifact is not read.
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -109,7 +111,11 @@ def _words_of(content: tuple[Block, ...]) -> str:
 
 def _around(text: str, word: str) -> str:
     """Return a part of a text around a word; a text that is short is whole."""
-    begin = max(0, min(text.casefold().find(word) - _BEFORE, len(text) - _EXCERPT))
+    folded = text.casefold()
+    at = folded.find(word)
+    if len(folded) != len(text):  # a letter may be two when its case is folded, as "ß" is
+        at = bisect(list(accumulate(len(each.casefold()) for each in text)), at)
+    begin = max(0, min(at - _BEFORE, len(text) - _EXCERPT))
     return (
         f"{'…' if begin else ''}{text[begin : begin + _EXCERPT]}{'…' if begin + _EXCERPT < len(text) else ''}"
     )
