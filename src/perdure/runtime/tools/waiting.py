@@ -77,7 +77,9 @@ def _check_moment(at: object) -> None:
                 code="time_without_zone",
                 advice="Use datetime.now(UTC) + timedelta(…), or give the seconds from now.",
             )
-        return
+        with suppress(OverflowError):  # of the years 1 and 9999 some moments are in no year of UTC
+            at.astimezone(UTC)
+            return
     seconds = at.total_seconds() if isinstance(at, timedelta) else at
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _SECONDS_MAX:
         raise Invalid(
