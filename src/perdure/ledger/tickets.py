@@ -14,6 +14,7 @@ same words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Literal, cast
 
 import msgspec
@@ -29,7 +30,7 @@ from perdure.history.space import (
 )
 from perdure.ledger import calls, json_schema
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
-from perdure.ledger.repeat_guard import Repeats, done
+from perdure.ledger.repeat_guard import Repeats, done, starts
 from perdure.model import canonical
 from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.ticket import (
@@ -64,6 +65,7 @@ __all__ = [
     "open_on",
     "opened",
     "question",
+    "describe_equal",
     "describe_repeat",
     "describe_key_conflict",
     "read",
@@ -79,6 +81,8 @@ ASKED = "asked/"  # marks of decided tickets, by timeline
 
 _tickets = msgspec.json.Decoder(Ticket)
 _awaited = msgspec.json.Decoder(AwaitedChildren)
+
+_LOOKED_AT_MAX = 16  # earlier starts of an equal call, newest first
 
 _MAY_HAVE = "it may have happened"
 _UNSETTLED = ("unclear", "key")  # the cases in which the earlier call was not settled when it was asked about
@@ -310,6 +314,22 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
         case "denied":
             what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
+
+
+def describe_equal(space: Space, record: CallRecord) -> str | None:
+    """Return what to tell a person who is asked about an external write of an equal call before it; None: there was none.
+
+    The guard asks about a repeat that no model meant.  A person may not know of one that a model did mean.
+    """
+    if not record.reach.guarded or not record.fingerprint:
+        return None
+    for each in opened(space):
+        if each.fingerprint == record.fingerprint and each.call != record.id:
+            return f"the same call, '{each.call}', was requested before and waited when this was asked"
+    for earlier in islice(starts(space, record.fingerprint), _LOOKED_AT_MAX):
+        if earlier.id != record.id and done(earlier):
+            return f"the same call, '{earlier.id}', was done before"
+    return None
 
 
 def describe_key_conflict(call: str, earlier: CallRecord | None) -> str:

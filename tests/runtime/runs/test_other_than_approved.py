@@ -114,3 +114,34 @@ def _changed(store: Store, world: World) -> Thread:
     (ticket,) = before.run("Pay").approvals
     before.decide(ticket.call, "approve", by="ann")
     return store.thread("bills", agent=paying(world, pay_in(world, "GBP")))
+
+
+def asked_twice(store: Store, world: World, second: int, *, is_done: bool) -> tuple[str, str]:
+    """Ask for 3, and for `second` under another input; return the first call and the second question."""
+    pay = pay_in(world, "EUR")
+    steps = (use("pay", amount=3), *([say("Done.")] if is_done else []), use("pay", amount=second))
+    thread = store.thread("t", agent=Agent("payer", backend=Script(*steps), tools=[pay]))
+    thread.run("Pay three.")
+    first = thread.approvals()[0].call
+    if is_done:
+        thread.decide(first, "approve", by="ann")
+        thread.resume()
+    thread.run("Pay.")
+    (question,) = [each.message for each in thread.approvals() if each.call != first]
+    return first, question
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_person_is_told_of_an_equal_call_before(store: Store, world: World, is_done: bool) -> None:
+    """It waits as well, or was done; control: of another call's ticket and result nothing is said."""
+    first, question = asked_twice(store, world, 3, is_done=is_done)
+
+    assert f"the same call, '{first}', was {'done' if is_done else 'requested'} before" in question
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_control_of_another_call_a_person_is_told_nothing(store: Store, world: World, is_done: bool) -> None:
+    """Its arguments are others, so approving both pays what was asked for."""
+    _, question = asked_twice(store, world, 4, is_done=is_done)
+
+    assert "same call" not in question

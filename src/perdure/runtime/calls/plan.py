@@ -260,11 +260,13 @@ def _needs_approval(tool: Tool, arguments: Arguments, record: CallRecord) -> boo
 
 
 def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
+    message = f"{tool.name} ({record.effect}) asks for approval before it runs"
+    equal = tickets.describe_equal(round_context.space, record)
     return tickets.question(
         record,
         id=round_context.space.ids(),
         at=round_context.now(),
-        message=f"{tool.name} ({record.effect}) asks for approval before it runs",
+        message=message if equal is None else f"{message}; {equal}",
         arguments_schema=tool.arguments_schema,
     )
 
