@@ -287,6 +287,28 @@ def test_a_call_under_way_is_unknown_and_its_lease_is_over(tmp_path: Path, middl
         assert middle.verify().ok
 
 
+def test_what_is_under_way_in_a_copy_is_settled_in_its_own_copy(tmp_path: Path, middle: Store) -> None:
+    """Both settle the same thread of one origin; the second does not take its writes for those of the first."""
+    paying.cut_off(tmp_path / "a.db")
+    with perdure.open(tmp_path / "a.db") as first:
+        first.copy_to(tmp_path / "b.db")
+    with perdure.open(tmp_path / "b.db") as second:
+        second.release()
+        paying.ANSWERS[0] = "done"
+        assert second.thread("bread", agent=paying.payer).resume().status == "succeeded"
+    paying.cut_off(tmp_path / "b.db")
+
+    with perdure.open(tmp_path / "b.db") as second:
+        report = second.copy_to(middle)
+
+    thread = middle.thread("bread")
+    found = lease.current(thread._space, "main")
+    assert found is not None
+    assert (found.holder, lease.state(thread._space, found)) == ("", "expired")
+    assert [call.state for call in thread.calls()] == ["succeeded", "unknown"]
+    assert (report.unknown, report.leases, middle.verify().ok) == (1, 1, True)
+
+
 def test_a_run_can_be_cancelled_before_the_release(tmp_path: Path, middle: Store) -> None:
     """Ending it does nothing outside."""
     paying.cut_off(tmp_path / "a.db")

@@ -556,7 +556,11 @@ class _Copier:
     # ---- settling
 
     def _settle(self, names: Sequence[str]) -> None:
-        """End the leases of the source, and record calls that were started there as unknown."""
+        """End the leases of the source, and record calls that were started there as unknown.
+
+        The writes have op_ids of their own: a source that is a copy, too, has those of its own settling, and each is
+        replayed here.  A second attempt finds nothing left to settle.
+        """
         ended = unknown = 0
         why = _WHY[self._arrival.kind]
         for name in names:
@@ -566,11 +570,11 @@ class _Copier:
             leases = list(loops.cells(self._target, name, prefix=lease.LEASE))
             writes = [each for each in map(lease.ending, leases) if each is not None]
             if writes:
-                records.apply(space, "copy", *writes, op_id=f"copy:{self._arrival.id}:leases")
+                records.apply(space, "copy", *writes)
             started = [each for each in calls.every(space) if each.record.state == "started"]
             steps = [calls.advance(each, "unknown", at=self._clock(), why=why) for each in started]
             if steps:
-                calls.post(space, steps, op_id=f"copy:{self._arrival.id}:calls")
+                calls.post(space, steps)
             # Counted from what is stored: an earlier attempt may have been killed in between.
             ended += len(leases)
             unknown += sum(
@@ -595,8 +599,8 @@ class _Copier:
             elif not cell.name.startswith(directory.AGENT):
                 _check_claim(cell, before, "the copy is not complete")
         if writes:
-            op_id = f"copy:{self._arrival.id}:{what}"
-            intent = digest_of(Kind.BODY, op_id.encode())
+            intent = digest_of(Kind.BODY, f"copy:{self._arrival.id}:{what}".encode())
+            op_id = f"copy:{Ids(self._clock)()}:{what}"
             self._target.apply(Write(space=STORE, op_id=op_id, intent=intent, cells=tuple(writes.values())))
 
     def _keys(self, thread: str) -> Iterator[Cell]:
