@@ -104,7 +104,7 @@ class Follower:
                 yield from self._events(step, move.version)
                 if step.digest == upto:
                     return
-            if move.act is not Act.COMMIT and not self._is_told(move):
+            if move.act not in _NO_EVENT and not self._is_told(move):
                 self._at = cursor_at(self._space, move.to, move.version)
                 yield HeadMoved(cursor=str(self._at), act=move.act, commit=move.to, version=move.version)
             self._version = move.version
@@ -123,14 +123,14 @@ class Follower:
             self._space,
             loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1),
         )
-        oldest = 0
+        oldest: int | None = None
         for move in islice(moves, _MOVES_MAX):
             oldest = move.version
             if move.to == at.commit:
                 self._version = move.version
                 break
-        if self._version is None and at.commit is None and oldest <= 1:
-            self._version = oldest - 1 if oldest else 0
+        if self._version is None and at.commit is None and (oldest is None or oldest <= 1):
+            self._version = 0 if oldest is None else oldest - 1
         if (
             self._version is None
         ):  # the commit is in the middle of a line: what comes after it on the line of now
@@ -274,6 +274,9 @@ class Follower:
             return None
 
 
+_NO_EVENT = frozenset(
+    {Act.COMMIT, Act.FORK, Act.KEEP}
+)  # a commit has its own, and a timeline begins with the others
 _MOVES_MAX = 1_000  # that are read to find out where a cursor was, and which lines the timeline was on
 _MOVES_PAGE = 256
 _END = "run_finished"  # the reason of a run's last commit

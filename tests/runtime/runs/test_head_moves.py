@@ -130,6 +130,24 @@ def test_the_cursor_of_another_timeline_begins_where_the_lines_part(store: Store
     assert told(list(thread.follow(after=shared))) == [("commit", two)]
 
 
+def test_a_fork_is_told_from_before_the_first_commit_with_what_it_shares(store: Store) -> None:
+    """As after each commit that both have; that it was forked is no event, as its cursors lead on all the same."""
+    thread = store.thread("trip", agent="planner")
+    empty = thread.cursor
+    one = put(thread, 1)
+    shared = thread.cursor
+    two = put(thread, 2)
+    fork = thread.fork("b")
+    three = put(fork, 3)
+
+    events = list(fork.follow(after=empty))
+
+    assert told(events) == [("commit", one), ("commit", two), ("commit", three)]
+    assert told(list(fork.follow(after=shared))) == told(events)[1:]
+    for at, event in enumerate(events):
+        assert list(fork.follow(after=event.cursor)) == events[at + 1 :]
+
+
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
 def test_a_follower_that_waits_hears_of_an_undo(
     store: Store, monkeypatch: pytest.MonkeyPatch, is_told: bool
