@@ -133,3 +133,22 @@ def test_a_tree_that_leads_round_is_read_to_its_end(store: Store, tmp_path: Path
     odd["mapping"]["root"]["parent"] = "a3"
 
     assert import_faults(saved(tmp_path, odd), COUNTS) == []
+
+
+def test_results_that_lead_round_are_counted(store: Store, tmp_path: Path) -> None:
+    """No call is above such a result, and none is looked for twice; the rest of the file is imported."""
+    alone = conversation(
+        "c-2", "r2", node("x", "x"), node("r2", "x", "tool", "rain", kind="execution_output")
+    )
+    pair = conversation(
+        "c-3",
+        "r3",
+        node("r3", "r4", "tool", "rain", kind="execution_output"),
+        node("r4", "r3", "tool", "sun", kind="execution_output"),
+    )
+
+    report = import_sessions(store, saved(tmp_path, conversation(), alone, pair))
+
+    assert not report.refused
+    counted = [each.unmapped.get("message of a tool that answers no call", 0) for each in report.sessions]
+    assert counted == [0, 1, 2]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -101,27 +102,29 @@ class _Tree:
         if current in self._nodes:
             ends = [current, *(id for id in ends if id != current)]
         found: list[tuple[SessionEntry, ...]] = []
-        known: set[tuple[str, ...]] = set()
+        known: set[str] = set()  # a node has one line, so its last message names it
         for end in ends:
-            entries = tuple(entry for id in self._line(end) if (entry := self._entry(id)) is not None)
-            names = tuple(entry.parts[0].name for entry in entries)
-            if names and names not in known:
+            line = reversed(list(self._upward(end)))
+            entries = tuple(entry for id in line if (entry := self._entry(id)) is not None)
+            names = [entry.parts[0].name for entry in entries]
+            if names and names[-1] not in known:
                 found.append(entries)
-                known |= {names[: at + 1] for at in range(len(names))}
+                known.update(names)
         return found
 
-    def _line(self, end: str) -> list[str]:
-        line: dict[str, None] = {}
-        at: str | None = end
-        while at is not None and at in self._nodes and at not in line:
-            line[at] = None
-            at = as_text(self._nodes[at].get("parent"))
-        return list(reversed(line))
+    def _upward(self, id: str | None) -> Iterator[str]:
+        """Yield a node and those above it, each once, also if they lead round."""
+        seen: set[str] = set()
+        while id is not None and id in self._nodes and id not in seen:
+            seen.add(id)
+            yield id
+            id = as_text(self._nodes[id].get("parent"))
 
     def _entry(self, id: str) -> SessionEntry | None:
         """Return the message of a node; None, and it is counted, if it is no message of the conversation."""
         if id not in self._entries:
             told = as_object(self._nodes[id].get("message"))
+            self._entries[id] = None  # a result that is above itself asks for it
             said = self._said(id, told) if told else None
             self._entries[id] = None if said is None else self._placed(id, told, said)
         return self._entries[id]
@@ -166,10 +169,9 @@ class _Tree:
 
     def _result(self, id: str, blocks: Sequence[Block]) -> Message | None:
         """Return the result of the call before it; a further message of the tool is counted."""
-        before = as_text(self._nodes[id].get("parent")) or ""
-        while before in self._nodes and self._entry(before) is None:  # what is counted stands between
-            before = as_text(self._nodes[before].get("parent")) or ""
-        call = self._calls.get(before)
+        above = islice(self._upward(id), 1, None)
+        said = (each for each in above if self._entry(each) is not None)  # what is counted stands between
+        call = self._calls.get(next(said, ""))
         if call is None:
             return self._count("message of a tool that answers no call")
         return Message("tool", (), (), (ToolResult(call.id, "success", tuple(blocks)),))
