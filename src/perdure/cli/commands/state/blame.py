@@ -85,7 +85,7 @@ def blame(
     With --place it is the commit that last changed this place inside the document, not the last one that wrote the
     document.
     """
-    thread, path = words(agent, thread, path, needed=1)
+    thread, path = words("blame", agent, thread, path, needed=1)
     assert path is not None
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)

@@ -56,7 +56,7 @@ def get(
     everywhere: Everywhere = EVERYWHERE,
 ) -> Got | None:
     """Print the value at a path"""
-    thread, path = words(agent, thread, path, needed=1)
+    thread, path = words("get", agent, thread, path, needed=1)
     assert path is not None
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)

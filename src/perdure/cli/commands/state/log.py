@@ -74,7 +74,7 @@ def log(
 
     With --place only the commits that changed this place inside the document are shown, with what they left there.
     """
-    thread, path = words(agent, thread, path, needed=1)
+    thread, path = words("log", agent, thread, path, needed=1)
     assert path is not None
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)

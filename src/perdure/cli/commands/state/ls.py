@@ -49,7 +49,7 @@ def ls(
     everywhere: Everywhere = EVERYWHERE,
 ) -> StateLsAnswer:
     """List paths and their values"""
-    thread, prefix = words(agent, thread, prefix, needed=0)
+    thread, prefix = words("ls", agent, thread, prefix, needed=0)
     with reading(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
         seen = view_at(line, at)

@@ -14,8 +14,8 @@ __all__ = ["line_of", "words"]
 _NAMES = ("THREAD", "PATH", "VALUE")
 
 
-def words(agent: str | None, *given: str | None, needed: int) -> tuple[str | None, ...]:
-    """Return the words after the thread.  With an agent there is no thread, so each word is one place earlier.
+def words(verb: str, agent: str | None, *given: str | None, needed: int) -> tuple[str | None, ...]:
+    """Return the words after the thread of `perdure state` with that verb.  With an agent there is no thread, so each word is one place earlier.
 
     Raises `Invalid` unless the first `needed` words are there and none is left over.
     """
@@ -32,7 +32,7 @@ def words(agent: str | None, *given: str | None, needed: int) -> tuple[str | Non
     ]
     if missing:
         raise Invalid(
-            f"the command needs {' and '.join(missing)}; nothing was done.",
+            f"'perdure state {verb}' needs {' and '.join(missing)}; nothing was done.",
             code="words_missing",
             advice="`perdure threads ls` lists the threads; --agent NAME is for an agent's own map."
             if missing[0] == "THREAD"

@@ -113,7 +113,7 @@ def put(
     everywhere: Everywhere = EVERYWHERE,
 ) -> StatePutAnswer:
     """Write a value to a path, in a commit of its own"""
-    thread, path, value = words(agent, thread, path, value, needed=1)
+    thread, path, value = words("put", agent, thread, path, value, needed=1)
     assert path is not None
     content = _value(_given(value, file), media_type)
     with writing(everywhere) as store:
@@ -192,7 +192,7 @@ def rm(
     everywhere: Everywhere = EVERYWHERE,
 ) -> Deleted:
     """Delete the value at a path, in a commit of its own; its history stays"""
-    thread, path = words(agent, thread, path, needed=1)
+    thread, path = words("rm", agent, thread, path, needed=1)
     assert path is not None
     with writing(everywhere) as store:
         line = line_of(store, agent, thread, timeline)
