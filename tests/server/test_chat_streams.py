@@ -221,6 +221,21 @@ def test_a_submitted_message_after_a_replaced_answer_finds_the_new_answer(store:
     assert len(thread.runs()) == 2
 
 
+def test_an_answer_that_waited_while_others_spoke_is_replaced_from_its_message_on(store: Store) -> None:
+    """Its run ended in a later turn; control: what was said between is undone with it, and the message is there once."""
+    agent = planner(use("book", flight="SK1"), say("Later."), say("Booked."))
+    thread = store.thread("chat", agent=agent, owner="ann")
+    with serving(store, agent) as client:
+        client.post(AI_SDK, said("Go"))
+        client.post(AI_SDK, said("And then?", id="m2"))
+        approve(client)
+        before = [entry.text for entry in thread.transcript() if entry.role == "user"]
+        client.post(AI_SDK, {**said("Go"), "trigger": "regenerate-message"})
+
+    assert before == ["Go", "And then?"]
+    assert [entry.text for entry in thread.transcript() if entry.role == "user"] == ["Go"]
+
+
 def test_a_message_whose_run_waits_is_not_replaced(talk: Client, store: Store) -> None:
     """Its question stays open, and nothing is undone."""
     talk.post(AI_SDK, said("Go"))

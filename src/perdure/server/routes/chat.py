@@ -50,7 +50,7 @@ from perdure.server.protocols.run_parts import (
 from perdure.server.routes.actions import can_go_on, runner
 from perdure.server.routing import HttpCall, LineQuery, page_size, route
 from perdure.server.streams import EventStream, watched
-from perdure.shapes.lookup import run_of
+from perdure.shapes.lookup import lately, run_of
 from perdure.store.thread import Thread
 
 __all__ = ["ClientMessages", "opened"]
@@ -157,9 +157,15 @@ def _input_id(call: HttpCall, thread: Thread, timeline: str, body: AiSdkBody, gi
             advice="Answer its question, or cancel the run, first.",
             run=last.id,
         )
-    turn = next((each for each in reversed(thread.turns()) if each.run == last.id), None)
-    if turn is not None:
-        call.target(timeline).undo(to=turn.before, op_id=f"again/{last.id}", author=call.access.name)
+    # A run that waited may have a second turn, after others: the message is in the first.
+    asked = lately(
+        lambda limit: thread.turns(limit=limit),
+        lambda each: each.run == last.id and each.kind == "message",
+        1,
+        others=False,
+    )
+    if asked:
+        call.target(timeline).undo(to=asked[-1].before, op_id=f"again/{last.id}", author=call.access.name)
     return f"{own}{_AGAIN}{last.id}"
 
 
