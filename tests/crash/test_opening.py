@@ -16,7 +16,7 @@ import pytest
 import perdure
 from perdure.engines.sqlite import SqliteEngine, schema
 from perdure.engines.sqlite.file_system import check_local, file_system_of
-from perdure.errors import Corrupt, NotFound, Unavailable, Unsupported
+from perdure.errors import Corrupt, Invalid, NotFound, Unavailable, Unsupported
 from perdure.testing.engines.builders import SPACE, Pen, value, write
 from tests.coded import raises
 from tests.crash.campaign import sized
@@ -96,14 +96,14 @@ class TestOtherFiles:
 
     @pytest.mark.parametrize("read_only", [False, True])
     def test_the_database_of_another_program(self, tmp_path: Path, read_only: bool) -> None:
-        """Not even its journal mode is changed."""
+        """Not even its journal mode is changed, and no damage is claimed."""
         path = tmp_path / "firefox.db"
         with closing(sqlite3.connect(path)) as other:
             other.execute("CREATE TABLE bookmarks(url)")
             other.commit()
         before = path.read_bytes()
 
-        with raises(Corrupt, "foreign_file", path=str(path)):
+        with raises(Invalid, "foreign_file", path=str(path)):
             perdure.open(path, read_only=read_only)
 
         assert path.read_bytes() == before
@@ -111,14 +111,44 @@ class TestOtherFiles:
 
     @pytest.mark.parametrize("read_only", [False, True])
     def test_a_file_that_is_no_database(self, tmp_path: Path, read_only: bool) -> None:
-        """It is called damaged or not a store."""
+        """A text is called a text."""
         path = tmp_path / "letter.txt"
         path.write_text("Dear reader, " * 500)
 
-        with raises(Corrupt, "file_damaged", path=str(path)):
+        with raises(Invalid, "foreign_file", path=str(path), what="a text file"):
             perdure.open(path, read_only=read_only)
 
         assert path.read_text() == "Dear reader, " * 500
+
+    @pytest.mark.parametrize("read_only", [False, True])
+    @pytest.mark.parametrize(
+        ("at", "written", "code"),
+        [
+            (0, b"Dear reader, yes", "file_damaged"),
+            (0, b"Dear reader, " * 1_000, "file_damaged"),
+            (0, bytes(100), "file_damaged"),
+            (68, bytes(4), "header_damaged"),
+            (68, b"mine", "header_damaged"),
+        ],
+        ids=["magic", "first pages", "zeros", "no mark", "another mark"],
+    )
+    def test_control_of_a_store_with_a_damaged_header(
+        self, tmp_path: Path, at: int, written: bytes, code: str, read_only: bool
+    ) -> None:
+        """Words over its beginning make it neither a text nor another program's: it stays damaged, and as it is."""
+        path = tmp_path / "store.db"
+        perdure.open(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(written)
+        before = path.read_bytes()
+
+        with raises(Corrupt, code, path=str(path)):
+            perdure.open(path, read_only=read_only)
+
+        assert path.read_bytes() == before
 
     @pytest.mark.parametrize("read_only", [False, True])
     def test_a_store_of_a_newer_perdure(self, tmp_path: Path, read_only: bool) -> None:

@@ -62,11 +62,11 @@ def test_init_leaves_other_files_alone(empty: Shell) -> None:
 
     ended = empty("init")
 
-    assert ended.code == 6
+    assert ended.code == 2
     assert empty.store.read_bytes().startswith(b"These are my notes")
     with closing(sqlite3.connect(empty.directory / "theirs.db")) as other, other:
         other.execute("create table t (x)")
-    assert empty("init", "theirs.db").code == 6
+    assert empty("init", "theirs.db").code == 2
 
 
 def test_verify_says_that_a_store_is_intact(shell: Shell) -> None:
@@ -281,12 +281,15 @@ def test_doctor_tells_of_changes_that_were_interrupted(shell: Shell) -> None:
 
 def test_doctor_examines_a_store_that_cannot_be_opened(empty: Shell) -> None:
     """It says why, and ends with the code of that error."""
-    empty.store.write_bytes(b"not a store " * 1000)
+    empty.store.write_bytes(b"not a store\0" * 1000)
+    (empty.directory / "letter.txt").write_text("not a store " * 1000)
 
     damaged = empty("doctor", "--json")
+    foreign = empty("doctor", "--json", "--store", "letter.txt")
     missing = empty("doctor", "--store", "nowhere.db")
 
-    assert (damaged.code, missing.code) == (6, 3)
+    assert (damaged.code, foreign.code, missing.code) == (6, 2, 3)
+    assert "letter.txt is not a Perdure store: it is a text file" in foreign.json["error"]
     assert "not a Perdure store" in damaged.json["error"]
     assert "cannot be opened" in missing.out
 
@@ -690,7 +693,7 @@ def test_nothing_is_left_beside_a_file_that_is_no_store(empty: Shell) -> None:
 
     ended = empty("init")
 
-    assert ended.code == 6
+    assert ended.code == 2
     assert "Choose another path" in ended.err
     assert [each.name for each in empty.store.parent.iterdir()] == [empty.store.name]
 

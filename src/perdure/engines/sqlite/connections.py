@@ -41,7 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_store(path: Path) -> None:
-    """Raise `Corrupt` or `Unsupported` for a file that is not a store of ours, changing nothing."""
+    """Raise `Invalid`, `Corrupt` or `Unsupported` for a file that is not a sound store of ours, changing nothing."""
     try:
         connection = connect(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:

@@ -6,6 +6,7 @@ damaged, it reads the files once more: what cannot be read is `Unavailable`.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -30,6 +31,7 @@ __all__ = [
     "closed_error",
     "confirmed",
     "look_again",
+    "is_text",
     "read_only_error",
     "translated",
 ]
@@ -162,6 +164,32 @@ def _cannot_be_read(place: str, vfs: str | None) -> bool:
         finally:
             file.xClose()
     return False
+
+
+def is_text(place: str) -> bool:
+    """True if a file is text from its first byte to its last and has no log beside it, so that nothing of a store is in it.
+
+    It is read as in `_cannot_be_read`, whose reason counts here too.
+    """
+    if Path(f"{place}-wal").exists():
+        return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        file = apsw.VFSFile("", place, [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+    except apsw.Error:
+        return False
+    try:
+        size = file.xFileSize()
+        for offset in range(0, size, _CHUNK_BYTES):
+            read = file.xRead(min(_CHUNK_BYTES, size - offset), offset)
+            if b"\0" in read:  # each page of a database has some
+                return False
+            decoder.decode(read, final=offset + _CHUNK_BYTES >= size)
+    except (apsw.Error, UnicodeDecodeError):
+        return False
+    finally:
+        file.xClose()
+    return True
 
 
 def busy_error(place: str, seconds: float) -> Unavailable:

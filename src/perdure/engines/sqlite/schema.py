@@ -25,7 +25,8 @@ from typing import Any, cast
 import apsw
 
 from perdure.engines.sqlite.database import Database
-from perdure.errors import Corrupt, NotFound, Unsupported
+from perdure.engines.sqlite.errors import is_text
+from perdure.errors import Corrupt, Invalid, NotFound, Unsupported
 
 __all__ = [
     "APPLICATION_ID",
@@ -376,10 +377,15 @@ def lay(connection: Database, place: str, *, may_write: bool) -> bool:
 def check(connection: Database, place: str) -> bool:
     """True if the database has a schema at all; changes nothing.
 
-    Raises `Corrupt` if it is another program's or its objects are not ours, `Unsupported` if it is from a newer
-    Perdure, or an older one than was ever released.
+    Raises `Invalid` if it is another program's, `Corrupt` if it has objects of ours that are changed or without our mark,
+    `Unsupported` if it is from a newer Perdure, or an older one than was ever released.
     """
-    application, version = _number(connection, "application_id"), _number(connection, "user_version")
+    try:
+        application, version = _number(connection, "application_id"), _number(connection, "user_version")
+    except apsw.NotADBError as error:
+        if not is_text(place):
+            raise  # it may be a store whose beginning is damaged
+        raise _foreign(place, "a text file") from error
     if (
         version == 0
         and application == 0
@@ -387,10 +393,15 @@ def check(connection: Database, place: str) -> bool:
     ):
         return False
     if application != APPLICATION_ID:
+        there, ours = read_objects(connection), _known()
+        if not any(
+            there.get(name) == each for name, each in ours.items()
+        ):  # names alone may be another program's too
+            raise _foreign(place, "a SQLite file of another program")
         raise Corrupt(
-            f"{place} is a SQLite file of another program; nothing was changed.",
-            code="foreign_file",
-            advice="Choose another path.",
+            f"{place} has the tables of a Perdure store, and its header says otherwise: it is damaged; nothing was changed.",
+            code="header_damaged",
+            advice="Restore a backup.",
             path=place,
         )
     if version < min(_STEPS, default=SCHEMA_VERSION):
@@ -478,6 +489,16 @@ def _check_triggers(there: Mapping[str, tuple[str, str, str | None]], place: str
     for name, (kind, table, _) in there.items():
         if kind == "trigger":
             raise _not_ours(place, name, f"trigger '{name}' on '{table}' was added")
+
+
+def _foreign(place: str, what: str) -> Invalid:
+    return Invalid(
+        f"{place} is not a Perdure store: it is {what}; nothing was changed.",
+        code="foreign_file",
+        advice="Choose another path.",
+        path=place,
+        what=what,
+    )
 
 
 def _not_ours(place: str, name: str, what: str) -> Corrupt:

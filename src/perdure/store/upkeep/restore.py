@@ -121,8 +121,10 @@ def restore(
 def _open_backup(backup: str) -> Engine:
     try:
         return registry.open_engine(backup, read_only=True, create=False, durability="power_loss")
-    except Corrupt as error:
-        if error.code == "foreign_file" or not _is_sqlite(registry.file_of(backup)):
+    except (Corrupt, Invalid) as error:
+        if isinstance(error, Invalid) and error.code != "foreign_file":
+            raise
+        if isinstance(error, Invalid) or not _is_sqlite(registry.file_of(backup)):
             raise Invalid(
                 f"{shown_address(backup)} is no backup of a Perdure store, or its beginning is damaged; nothing was restored.",
                 code="not_a_backup",
@@ -186,9 +188,12 @@ def _is_sound(source: Engine, path: Path, backup: str, *, replace: bool) -> bool
         return False
     try:
         what = _compare(source, path, backup)
-    except Corrupt as error:
-        foreign = "is a SQLite file of another program"
-        what = foreign if error.code == "foreign_file" else "is damaged, or no store"
+    except Corrupt:
+        what = "is damaged, or no store"
+    except Invalid as error:
+        if error.code != "foreign_file":
+            raise
+        what = f"is {error.facts['what']}"
     if what is not None and not replace:
         raise Conflict(
             f"{path} {what}; nothing was restored.",
