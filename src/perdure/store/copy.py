@@ -403,9 +403,7 @@ class _Copier:
             self._take()
             if self._arrival.state == "copying":
                 # First, so that the target cannot claim them while the threads are copied.
-                self._enter(
-                    "keys", [key for thread in self._arrival.threads or () for key in self._keys(thread)]
-                )
+                self._enter("keys", self._keys(self._arrival.threads or ()))
                 names = self._copy_until_stable()
                 self._move_to("settling")
             self._settle([name for name in names if name.startswith(THREADS)])
@@ -580,14 +578,11 @@ class _Copier:
             unknown += sum(
                 each.record.state == "unknown" and each.record.why == why for each in calls.every(space)
             )
-        if self._arrival.threads is not None:
-            self._enter_threads(self._arrival.threads)
+        threads = self._arrival.threads
+        if threads is not None:  # with their agents, and the keys of the store that they claimed
+            cells = [cell for thread in threads for cell in self._directory_cells(thread)]
+            self._enter("directory", [*cells, *self._keys(threads)])
         self._arrival = msgspec.structs.replace(self._arrival, unknown=unknown, leases=ended)
-
-    def _enter_threads(self, threads: Sequence[str]) -> None:
-        """Enter threads in the target's directory, with their agents and the keys of the store that they claimed."""
-        cells = [cell for thread in threads for cell in self._directory_cells(thread)]
-        self._enter("directory", [*cells, *[key for thread in threads for key in self._keys(thread)]])
 
     def _enter(self, what: str, wanted: Sequence[Cell]) -> None:
         """Write cells to the target's directory; raise `Conflict` if it has others under their names."""
@@ -603,8 +598,9 @@ class _Copier:
             op_id = f"copy:{Ids(self._clock)()}:{what}"
             self._target.apply(Write(space=STORE, op_id=op_id, intent=intent, cells=tuple(writes.values())))
 
-    def _keys(self, thread: str) -> Iterator[Cell]:
-        return _claims(self._source, _thread(self._source, thread).space)
+    def _keys(self, threads: Sequence[str]) -> list[Cell]:
+        spaces = [_thread(self._source, thread).space for thread in threads]
+        return [key for space in spaces for key in _claims(self._source, space)]
 
     def _directory_cells(self, thread: str) -> Iterator[Cell]:
         record = _thread(self._source, thread)
