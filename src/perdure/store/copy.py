@@ -554,11 +554,8 @@ class _Copier:
     # ---- settling
 
     def _settle(self, names: Sequence[str]) -> None:
-        """End the leases of the source, and record calls that were started there as unknown.
-
-        The writes have op_ids of their own: a source that is a copy, too, has those of its own settling, and each is
-        replayed here.  A second attempt finds nothing left to settle.
-        """
+        """End the leases of the source, and record calls that were started there as unknown."""
+        # Each write has an op_id of its own: a source that is a copy has settled too, and its writes were replayed.
         ended = unknown = 0
         why = _WHY[self._arrival.kind]
         for name in names:
@@ -594,8 +591,8 @@ class _Copier:
             elif not cell.name.startswith(directory.AGENT):
                 _check_claim(cell, before, "the copy is not complete")
         if writes:
-            intent = digest_of(Kind.BODY, f"copy:{self._arrival.id}:{what}".encode())
             op_id = f"copy:{Ids(self._clock)()}:{what}"
+            intent = digest_of(Kind.BODY, op_id.encode())
             self._target.apply(Write(space=STORE, op_id=op_id, intent=intent, cells=tuple(writes.values())))
 
     def _keys(self, threads: Sequence[str]) -> list[Cell]:
