@@ -7,7 +7,8 @@ It stops a call if another call of this thread has the same fingerprint and
 (c) it is done on this timeline, on another backend; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now; or
 (e) it is done in this run, in the run that it continues on a fork or by a child of either, or both calls are made for
-    one run above them; and that run has since refused an answer and asked its model for another.
+    one run above them; and that run has since refused an answer and asked its model for another; or
+(f) it became known to be done after this call was requested, which then waited, and no person has decided about it.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -85,7 +86,7 @@ __all__ = [
 
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
-Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied", "again"]  # (a) to (e) above
+Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied", "again", "since"]  # (a) to (f) above
 
 _PAGE = 100
 
@@ -145,11 +146,13 @@ def check(
     backend: str | None,
     policy: Policy = "ask",
     seen: int = 0,
+    is_timed: bool = False,
     child: Space | None = None,
 ) -> Verdict:
     """Decide whether the timeline at `head` may start this call, which `backend` requested.
 
     `seen` is the number of starts that the person saw who allowed the call: only later starts are checked.
+    With `is_timed` the call has waited, and goes on because its time has come: its model may not know what was done since.
     `child` is the space of the child run that makes the call; None: this thread makes it.
     """
     if not record.fingerprint or not record.reach.guarded:
@@ -161,7 +164,7 @@ def check(
     if denied is not None:
         return Repeats(denied, "denied", gate)
     asking = list(_callers(child or space, record, space))
-    applies = _applies(space, gate, record.timeline, head, backend)
+    applies = not is_timed and _applies(space, gate, record.timeline, head, backend)
     others = _started(space, gate, after=max(gate.mark.clear if applies else 0, seen))
     if applies and seen <= gate.mark.clear < gate.count:
         # The start after those recorded it.  A refused answer since then may make a repeat of each of them.
@@ -179,6 +182,8 @@ def check(
         case = _case(space, found, record.timeline, head, backend)
         if case is None and done(own) and _is_asked_again(asking, _made_by(space, found), space, head):
             case = "again"
+        if case is None and done(own) and is_timed and not _was_known(space, place, record):
+            case = "since"
         if case is not None:
             return Repeats(own, case, gate)
         if done(own):
@@ -461,6 +466,14 @@ def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None
     if commits_of(space, other.result_label):
         return visible(space, other.result_label, head) and not _is_taken_back(space, other.label, head)
     return visible(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
+
+
+def _was_known(space: Space, other: CallRecord, record: CallRecord) -> bool:
+    """True if the model that requested a call had the result of another, or requested both at once."""
+    if other.label == record.label:
+        return True
+    results, requests = commits_of(space, other.result_label), commits_of(space, record.label)
+    return any(reader.is_ancestor(space, each, request) for each in results for request in requests)
 
 
 def _is_taken_back(space: Space, request: str | None, head: Digest | None) -> bool:

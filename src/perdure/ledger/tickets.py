@@ -311,6 +311,8 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
             what = f"was done, asked for by {earlier.backend or 'another backend'}"
         case "again":
             what = "was done in this run, which has since refused an answer and asked for another"
+        case "since":
+            what = "was done while this one waited, after it was requested"
         case "denied":
             what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"

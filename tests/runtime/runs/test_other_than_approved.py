@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import perdure
 from perdure import Agent, Call, Store
-from perdure.ledger import tickets
+from perdure.ledger import repeat_guard, tickets
 from perdure.model.call import CallRecord
 from perdure.runtime.tools.tool import Tool
 from perdure.store.thread import Thread
@@ -145,3 +147,56 @@ def test_control_of_another_call_a_person_is_told_nothing(store: Store, world: W
     _, question = asked_twice(store, world, 4, is_done=is_done)
 
     assert "same call" not in question
+
+
+def timed_twice(store: Store, world: World, second: int) -> Thread:
+    """Return a thread whose two inputs asked for payments, 3 and `second`, that both waited for a time."""
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int, call: Call) -> str:
+        if call.decision is None:
+            call.suspend(until=0.01)
+        world.do(amount, call.key, call.attempt)
+        return "paid"
+
+    steps = (use("pay", amount=3), use("pay", amount=second), say("Done."), say("Done."))
+    agent = Agent("payer", backend=Script(*steps), tools=[pay])
+    thread = store.thread("t", agent=agent)
+    thread.run("Pay three.")
+    thread.run("Pay.")
+    while any(call.state == "awaiting_approval" for call in thread.calls()) and not thread.approvals():
+        store.work(agent, until_idle=True)
+    return thread
+
+
+def test_a_call_that_waited_for_a_time_does_not_repeat_what_was_done_since(
+    store: Store, world: World
+) -> None:
+    """Both inputs asked for one payment while it waited, so no model saw it done, and no person was asked."""
+    thread = timed_twice(store, world, 3)
+
+    (asked,) = thread.approvals()
+    assert (world.counted(), asked.action) == ({"3": 1}, "repeat")
+    assert json.loads(asked.parameters or "{}")["case"] == "since"
+
+    thread.decide(asked.call, "approve", by="ann")
+    thread.resume()
+    assert world.counted() == {"3": 2}
+
+
+def test_control_another_call_that_waited_for_a_time_is_made(store: Store, world: World) -> None:
+    """It is no repeat."""
+    thread = timed_twice(store, world, 4)
+
+    assert (world.counted(), thread.approvals()) == ({"3": 1, "4": 1}, [])
+
+
+def test_control_without_the_rule_it_is_paid_twice(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds the second payment back is that its model asked before it could know of the first."""
+    monkeypatch.setattr(repeat_guard, "_was_known", lambda *_: True)
+
+    timed_twice(store, world, 3)
+
+    assert world.counted() == {"3": 2}

@@ -292,6 +292,12 @@ def clearance(
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = None if found is None or tickets.is_approval_outdated(space, found.ticket) else found.ticket
     seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
+    has_lapsed = (
+        ticket is not None
+        and ticket.expires_at is not None
+        and ticket.decision is not None
+        and ticket.decision.by is None
+    )
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, space)
     verdict = repeat_guard.check(
@@ -301,6 +307,7 @@ def clearance(
         backend=record.backend,
         policy=tool.repeat_guard,
         seen=seen,
+        is_timed=has_lapsed,
     )
     parent, in_root = round_context.env.parent, None
     if parent is not None and record.reach.guarded:
