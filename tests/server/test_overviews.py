@@ -418,6 +418,18 @@ def test_a_list_in_pages_has_each_of_its_items_once(
     assert len(found) >= 5  # control: there is more than one page
 
 
+def test_a_page_after_what_is_listed_no_more_is_no_empty_one(client: Client, many: None) -> None:
+    """An artifact may be forgotten between two pages; without the error a client takes the list for read."""
+    path = "/v1/threads/noting/artifacts?calls=true&limit=2"
+    following = client.get(path).json["next"]
+
+    reply = client.get(f"{path}&after={following.replace(following[:4], 'gone', 1)}")
+
+    assert (reply.status, reply.json["code"]) == (422, "cursor_invalid")
+    assert "`next`" in reply.json["advice"]
+    assert client.get(f"{path}&after={following}").json["artifacts"]  # control
+
+
 def test_a_list_that_takes_a_cursor_gives_one() -> None:
     """No route takes an `after` that it passes over; control: most lists take one."""
     pages = [each for each in Router().routes if each.query and "after" in fields_of(each.query)]

@@ -88,7 +88,7 @@ FOR_HTTP: Mapping[str, str] = {
     "call_started": f"Go on with POST {_THREAD}/resume, or end its run with POST {_THREAD}/cancel, first.",
     "call_waits_for_child": "Decide what the child waits for: GET /v1/approvals lists it.",
     "child_gone": f"Find out what it did, and state the outcome of the call with {_RESOLVE}.",
-    "cursor_invalid": "Send the `id` of an earlier event.",
+    "cursor_invalid": "Send the `id` of an earlier event, or the `next` of an earlier page.",
     "failed_run_call_unclear": (
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),
@@ -152,7 +152,7 @@ FOR_HTTP: Mapping[str, str] = {
 # The clients of one's own application: it has requests of its own, which are not known here.
 FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
     "busy": "Wait for the run that is at work, then send it again.",
-    "cursor_invalid": FOR_HTTP["cursor_invalid"],
+    "cursor_invalid": "Send the `id` of an earlier event.",
     "failed_run_call_unclear": "A person has to settle that call; then send it again with the same id.",
     "failed_run_followed": "Send it with another id.",
     "failed_run_undone": "Send it with another id.",

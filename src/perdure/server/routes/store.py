@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from perdure.errors import NotFound, PerdureError
+from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.history.artifacts import Listed
 from perdure.history.verify.report import Progress
 from perdure.model.head import MAIN
@@ -306,6 +306,13 @@ def list_artifacts(call: HttpCall, query: ArtifactsQuery) -> Paged[ArtifactPage]
         for each in listed:
             if _row(each) == query.after:
                 break
+        else:
+            raise Invalid(
+                "the artifact with which the page before this one ended is not listed; nothing was read.",
+                code="cursor_invalid",
+                advice="Begin the list again.",
+                cursor=query.after,
+            )
     found = list(islice(listed, query.size + 1))
     kept = found[: query.size]
     page = ArtifactPage(
