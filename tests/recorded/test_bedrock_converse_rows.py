@@ -143,7 +143,7 @@ def test_an_answer_goes_back_block_for_block(wire: Wire) -> None:
         if record.is_stream or not record.response["output"]["message"]["content"]:
             continue
         context = Context(messages=[hello, read(record).message, hello])
-        body = ADAPTER.render(context, model=record.model or "", provider=record.provider).body
+        body = ADAPTER.render(context, model=record.model or "its-model", provider=record.provider).body
 
         assert body["messages"][1]["content"] == sent_back(record)
 

@@ -34,7 +34,6 @@ FAILING = [
     "threads context shopping",
     "threads context shopping --at HEAD",
     "threads context shopping --to nobody:model",
-    "threads context shopping --to anthropic:claude-sonet-5-5",
     "threads render shopping --to nobody:model",
     "threads render shopping --to script:x",
     "threads switch shopping --to openai:gpt-55 --dry-run",

@@ -86,7 +86,7 @@ def test_a_file_that_is_there_is_left_alone(shell: Shell) -> None:
         (["shoping", *EXPORT], 3),
         (["shopping", "--format", "sqlite", "--output", "nowhere/plain.db"], 3),
         (["--format", "openai-chat"], 2),
-        (["shopping", "--format", "openai-chat", "--output", "plain.db"], 2),
+        (["shopping", "--git", "there", "--output", "plain.db"], 2),
     ],
 )
 def test_what_cannot_be_exported_leaves_no_file(shell: Shell, words: list[str], code: int) -> None:

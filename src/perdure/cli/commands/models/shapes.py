@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.cli.output.screen import Screen, console
+from perdure.errors import NotFound
 from perdure.providers import registry
 from perdure.providers.catalog import Card, Catalog, chosen
 from perdure.providers.profile import backend_profile, check_model
@@ -20,6 +21,7 @@ __all__ = [
     "known_backend",
     "known_models",
     "meant_backend",
+    "previewed_backend",
     "tokens",
 ]
 
@@ -112,6 +114,18 @@ def meant_backend(name: str) -> str:
     note = f"{name} is {current} here: the newest of its family in the catalog of {models.date}."
     Screen(console(stderr=True)).say((note, "quiet"))
     return current
+
+
+def previewed_backend(name: str) -> str:
+    """Return as `meant_backend` does; of a model that is not known, the error stream has what it may have meant."""
+    name, models = meant_backend(name), known_models()
+    try:
+        check_model(name, backend_profile(name, models), models, undone="its provider's defaults are taken")
+    except NotFound as error:
+        if error.code != "model_not_found":
+            raise
+        Screen(console(stderr=True)).say((f"! {error.message}", "warn"))
+    return name
 
 
 def abilities(model: ModelShape) -> str:

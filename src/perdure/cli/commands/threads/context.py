@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.models.shapes import meant_backend
+from perdure.cli.commands.models.shapes import previewed_backend
 from perdure.cli.input.lookup import resolve
 from perdure.cli.input.stores import reading
 from perdure.cli.input.user_code import with_code
@@ -80,7 +80,7 @@ def context(
         if at is not None and to is None:
             shown = found.shown(resolve(found, at))
             return Planned.of(found, shown.plan, shown)
-        to = None if to is None else meant_backend(to)
+        to = None if to is None else previewed_backend(to)
         plan = found.plan(to) if at is None else found.plan(to, at=resolve(found, at))
         return Planned.of(found, plan, None)
 

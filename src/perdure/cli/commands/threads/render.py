@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from msgspec import UNSET
 
-from perdure.cli.commands.models.shapes import known_models, meant_backend
+from perdure.cli.commands.models.shapes import known_models, previewed_backend
 from perdure.cli.input.lookup import resolve
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
@@ -56,7 +56,7 @@ def render(
     target = registry.target(to, known_models())
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        rendered = found.render(meant_backend(to), at=UNSET if at is None else resolve(found, at))
+        rendered = found.render(previewed_backend(to), at=UNSET if at is None else resolve(found, at))
     return RenderAnswer(
         thread=thread,
         timeline=timeline,
