@@ -408,6 +408,45 @@ def test_a_dry_run_of_a_merge_names_the_conflicts(shell: Shell) -> None:
     assert [each["path"] for each in planned["conflicts"]] == ["/todos.json"]
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_conflict_shows_what_differs(shell: Shell, dry: tuple[str, ...]) -> None:
+    """Of a long value the part that differs, also where it is refused, before the error; a program gets the error alone."""
+    row = "".join(f"item {number}, " for number in range(200))
+    with perdure.open(shell.store) as store:
+        thread = store.thread("long", agent="clerk")
+        thread.put("/a.json", {"row": row, "then": "old"})
+        thread.fork("other").put("/a.json", {"row": row, "then": "theirs now"})
+        thread.put("/a.json", {"row": row, "then": "ours now"})
+    words = ("threads", "merge", "long", "other", *dry)
+
+    shown, read = shell(*words), shell(*words, "--json")
+
+    told = shown.out if dry else shown.err
+    (base,), (ours,), (theirs,) = (
+        [line for line in told.splitlines() if line.startswith(f"    {side} ")]
+        for side in ("base", "ours", "theirs")
+    )
+    assert (shown.code, "in conflict" in told) == (4, True)
+    assert ('"old"' in base, "ours now" in ours, "theirs now" in theirs) == (True, True, True)
+    assert max(map(len, (base, ours, theirs))) < 260
+    assert dry or (read.out, read.error["error"]) == ("", "MergeConflict")
+
+
+def test_a_cherry_pick_that_does_not_fit_shows_what_differs(shell: Shell) -> None:
+    """Before the error that says how to go on."""
+    shell.ok("state", "put", "shopping", "/n.json", "1")
+    shell.ok("threads", "fork", "shopping", "side")
+    shell.ok("state", "put", "shopping", "/n.json", '"here"', "--timeline", "side")
+    shell.ok("state", "put", "shopping", "/n.json", '"there"')
+
+    refused = shell("threads", "cherry-pick", "shopping", "HEAD", "--onto", "side")
+
+    assert refused.code == 4
+    assert all(
+        f'{side:<8}"{value}"' in refused.err for side, value in (("ours", "here"), ("theirs", "there"))
+    )
+
+
 def test_a_dry_run_picks_each_turn_on_top_of_those_before_it(shell: Shell) -> None:
     """The second turn is no conflict with what the first would leave, also where a rule joins; then it is picked so."""
     counting = Agent("clerk", state=[perdure.state("/count.json", merge="counter")])
@@ -577,6 +616,7 @@ def test_a_replay_lists_what_was_not_made(empty: Shell) -> None:
     assert "Would give 2 inputs of main to again" in planned.out
     assert "Gave 2 inputs of main to again" in ended.out
     assert "1 call not made:" in ended.out
+    assert ended.out.count("on this timeline no call beyond local_write is made.") == 1
     assert sent == ["ann"]
 
 

@@ -8,17 +8,21 @@ from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Any, cast
 
+from msgspec import UNSET
+
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
 from perdure.model.head import MAIN
 from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
-from perdure.shapes.text import shortened, size
+from perdure.shapes.text import safe_json, shortened, size
+from perdure.shapes.threads import ComparedValue, ConflictShape
 
 __all__ = [
     "MARKS",
     "difference",
     "digest",
     "show_changed",
+    "show_conflicts",
     "show_damage",
     "show_message",
     "suggest_fork",
@@ -151,3 +155,37 @@ def _inline(kind: object, uri: str, media_type: str) -> str:
 
 def _text(args: object) -> str:
     return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
+
+
+_VALUE_SHOWN, _BEFORE_SHOWN = 240, 20  # characters of a value in conflict, and of them before what differs
+
+
+def show_conflicts(screen: Screen, conflicts: Sequence[ConflictShape]) -> None:
+    """Print the paths with their three values; a long one from shortly before what differs."""
+    for each in conflicts:
+        screen.wrap((each.path, "name"), f"  {each.why}", indent=2)
+        base, ours, theirs = (_text_of(value) for value in (each.base, each.ours, each.theirs))
+        first = ours if each.base is None else base
+        apart = {"ours": _common(first, ours), "theirs": _common(first, theirs)}
+        if each.base is None:
+            apart["ours"] = apart["theirs"]
+        for side, text in (("base", base), ("ours", ours), ("theirs", theirs)):
+            start = apart.get(side, min(apart.values())) - _BEFORE_SHOWN
+            shown = text if len(text) <= _VALUE_SHOWN or start <= 0 else f"…{text[start:]}"
+            is_said = not isinstance(getattr(each, side), ComparedValue)
+            label = (f"    {side:<8}", "quiet")
+            screen.wrap((shortened(shown, _VALUE_SHOWN), "quiet" if is_said else ""), indent=12, label=label)
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters both begin with."""
+    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differs, min(len(one), len(other)))
+
+
+def _text_of(value: ComparedValue | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "–"
+    if value.value is UNSET:
+        return f"({value.media_type}, {size(value.size)})"
+    return safe_json(value.value, indent=None)

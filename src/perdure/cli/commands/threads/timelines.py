@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -31,19 +32,20 @@ from perdure.cli.input.user_code import Code, with_code
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, At, DryRun, Everywhere, OpId, Reason, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, show_changed
+from perdure.cli.output.display import digest, show_changed, show_conflicts
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
-from perdure.cli.output.screen import Column, Part, Screen
-from perdure.errors import Conflict, Invalid, MergeConflict, NotFound
+from perdure.cli.output.screen import Column, Part, Screen, console
+from perdure.errors import Conflict, Invalid, MergeConflict, NotFound, PerdureError
+from perdure.history.merge import Taken
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
 from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
 from perdure.shapes.conversation import turns_of
-from perdure.shapes.text import in_json, shortened, size
-from perdure.shapes.threads import ComparedValue, ForkShape, MergeShape, PickShape, PromoteShape
+from perdure.shapes.text import in_json, shortened
+from perdure.shapes.threads import ConflictShape, ForkShape, MergeShape, PickShape, PromoteShape
 from perdure.store.plumbing.revisions import picking
 from perdure.store.thread import Thread
 
@@ -234,20 +236,25 @@ def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> 
     if planned.conflicts:
         paths = count(len(planned.conflicts), "path")
         screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
-        for each in planned.conflicts:
-            screen.wrap((each.path, "name"), f"  {each.why}", indent=2)
-            for side in ("base", "ours", "theirs"):
-                screen.cut("    ", (f"{side:<8}", "quiet"), _of_conflict(getattr(each, side)))
+        show_conflicts(screen, planned.conflicts)
         screen.wrap((_SETTLED, "quiet"))
 
 
-def _of_conflict(value: ComparedValue | str | None) -> Part:
-    """Return one value of a conflict, on one line."""
-    if value is None or isinstance(value, str):
-        return value or "–", "quiet"
-    if value.value is UNSET:
-        return f"({value.media_type}, {size(value.size)})", "quiet"
-    return on_one_line(value.value)
+@contextmanager
+def _showing_conflicts(everywhere: Everywhere, thread: Thread, plan: Callable[[], Taken]) -> Generator[None]:
+    """Print the values of the conflict that the block raises before its error, unless programs read it; `plan` has them."""
+    try:
+        yield
+    except MergeConflict as conflict:
+        if not everywhere.json:
+            paths = {each.path for each in conflict.conflicts}
+            with suppress(PerdureError):  # the values may be gone, and the error is about the conflict
+                found = [each for each in ConflictShape.every(thread, plan()) if each.path in paths]
+                show_conflicts(Screen(console(stderr=True)), found[:_CONFLICTS_SHOWN])
+        raise
+
+
+_CONFLICTS_SHOWN = 5  # before an error; a dry run shows every one
 
 
 _SETTLED = (
@@ -308,7 +315,8 @@ def merge(
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with (reading if dry_run else writing)(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
-        outcome = found.merge(name, reason=reason or None, prefer=prefer, dry_run=dry_run, op_id=op_id)
+        with _showing_conflicts(everywhere, found, lambda: found.merge(name, prefer=prefer, dry_run=True)):
+            outcome = found.merge(name, reason=reason or None, prefer=prefer, dry_run=dry_run, op_id=op_id)
         return MergedLine.of(found, name, outcome, dry_run=dry_run)
 
 
@@ -385,7 +393,12 @@ def cherry_pick(
         for at, name, picked in found:
             said = reason or picking(picked if isinstance(picked, Turn) else name)
             try:
-                taken = target.cherry_pick(picked, reason=said, prefer=prefer)
+                with _showing_conflicts(
+                    everywhere,
+                    target,
+                    lambda picked=picked: target.cherry_pick(picked, prefer=prefer, dry_run=True),
+                ):
+                    taken = target.cherry_pick(picked, reason=said, prefer=prefer)
             except MergeConflict as conflict:
                 if not isinstance(picked, Turn):
                     raise
@@ -492,7 +505,7 @@ _STOPPED_COLUMNS = (
     Column("tool", "tool"),
     Column("arguments", gives_way=True),
     Column("effect", leaves=1),
-    Column("why", "quiet", gives_way=True, leaves=2),
+    Column("why", "quiet", gives_way=True, leaves=2),  # empty where it is said once, below
     Column("made before", is_id=True),
 )
 
@@ -567,7 +580,12 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
         else:
             screen.say(("! ", "warn"), f"{calls} not made:")
         if self.stopped:
-            screen.table(_STOPPED_COLUMNS, [_stopped_row(each) for each in self.stopped], indent=2)
+            reasons = {each.why for each in self.stopped}
+            said_once = reasons.pop() if len(reasons) == 1 else ""
+            rows = [_stopped_row(each, why="" if said_once else each.why) for each in self.stopped]
+            screen.table(_STOPPED_COLUMNS, rows, indent=2)
+            if said_once:
+                screen.wrap((f"Why: {said_once}.", "quiet"), indent=2)
         if not self.dry_run:
             screen.suggest("Compare: ", "threads", "diff", self.thread, self.source, self.onto)
 
@@ -599,13 +617,13 @@ def _the_inputs(inputs: int) -> str:
     return "the input" if inputs == 1 else f"the {count(inputs, 'input')}"
 
 
-def _stopped_row(each: StoppedCallShape) -> tuple[str, ...]:
+def _stopped_row(each: StoppedCallShape, *, why: str) -> tuple[str, ...]:
     return (
         str(each.turn),
         each.tool,
         on_one_line(each.arguments),
         each.effect,
-        each.why,
+        why,
         each.made_before or "",
     )
 
