@@ -237,6 +237,13 @@ export const scenarios = {
       assert.equal(await page.getByRole('alert').count(), 0);
       await page.getByRole('link', { name: 'All threads' }).click();
       await page.getByRole('link', { name: /trip-42/ }).waitFor();
+      // A thread that is damaged is there: what was found is said, and where to look further.
+      await page.route(/\/v1\/threads\/notes(\?|$)/, (route) => route.fulfill({ status: 500, json: { code: 'digest_mismatch', detail: 'a commit does not match its digest; it was not returned.', advice: '', facts: {} } }));
+      await go('/threads/notes');
+      await page.getByRole('alert').getByText('does not match its digest').waitFor();
+      assert.equal(await page.getByRole('heading', { name: 'No such thread' }).count(), 0);
+      await page.getByRole('link', { name: 'Verify the store' }).waitFor();
+      await page.unrouteAll();
       await go('/threads/trip-42?timeline=slower');
       const turns = page.getByRole('list', { name: 'Turns of all timelines' });
       await turns.getByRole('button', { name: /turn 2/ }).click();

@@ -7,7 +7,7 @@ export interface Cost { usd: number; steps: number; unpriced: number }
 export interface ThreadRow {
   id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
   turns: number; timelines: number; head: Head;
-  approvals: number; running: boolean; interrupted: boolean; held: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
+  approvals: number; running: boolean; interrupted: boolean; held: boolean; damaged: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }
 export interface ThreadPage { threads: ThreadRow[]; more: boolean; near: string[]; next?: string }
 
@@ -111,7 +111,7 @@ export interface MemoryItem {
 }
 export interface Artifact { digest: string; reference: string; name: string | null; media_type: string; size: number; sha256: string; at: string | null; call: string | null; commit: string | null }
 export interface Verified {
-  store: string; ok: boolean; faults: { space: string; kind: string; what: string; digest: string | null; name: string | null }[];
+  store: string; ok: boolean; faults: { space: string; kind: string; what: string; digest: string | null; name: string | null; place: string | null }[];
   checked: Record<string, number>; unchecked: number; unnamed: number; written: number; partial: number;
   began_at: string; ended_at: string;
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from perdure.errors import Corrupt, Forgotten
+from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.model.message import view
 from perdure.model.patch import Clear, Delete, Edit, Put, Replace
 from perdure.shapes.text import shortened, stamp
@@ -126,17 +126,19 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[MessageShape]
     changed: list[PathShape]
     forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
-    damaged: bool  # the stored bytes of a message are not what was written
+    damaged: bool  # the stored bytes of a message or of its state are not what was written
 
     @classmethod
     def of(cls, turn: Turn, seen: View | None) -> TurnShape:
         """Return the turn as programs read it; `seen` is a view of its thread, None: what it changed is left out."""
         try:
             differs = () if seen is None else seen.diff(turn.before, turn.after).state
-            changed, is_forgotten = [PathShape.of(change) for change in differs], False
+            changed, is_forgotten, is_damaged = [PathShape.of(change) for change in differs], False, False
         except Forgotten:
             assert seen is not None
-            changed, is_forgotten = _written(turn, seen), True
+            changed, is_forgotten, is_damaged = _written(turn, seen), True, False
+        except (Corrupt, NotFound):  # its commits are on the line, so that they are there
+            changed, is_forgotten, is_damaged = [], False, True
         return cls(
             number=turn.number,
             position=turn.position,
@@ -159,7 +161,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             messages=[MessageShape.of(entry) for entry in turn.entries],
             changed=changed,
             forgotten=is_forgotten,
-            damaged=any(entry.is_damaged for entry in turn.entries),
+            damaged=is_damaged or any(entry.is_damaged for entry in turn.entries),
         )
 
 

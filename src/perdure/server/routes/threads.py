@@ -10,10 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from perdure.errors import Forgotten, Invalid, NotFound
+from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history.changes.json_edits import parse_place
 from perdure.model.call import CallRecord, CallState
 from perdure.model.effect import Effect
+from perdure.model.head import MAIN
 from perdure.model.run import RunRecord, RunState
 from perdure.model.ticket import Ticket
 from perdure.server.limited import LimitedThread
@@ -60,10 +61,11 @@ from perdure.shapes.lookup import (
 )
 from perdure.shapes.path_log import PathLog
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
-from perdure.shapes.text import now, shortened
+from perdure.shapes.text import now, shortened, stamp
 from perdure.shapes.threads import (
     Comparison,
     ContextShape,
+    HeadShape,
     MovePage,
     MoveShape,
     ThreadDetail,
@@ -136,6 +138,7 @@ class ThreadRow(ThreadShape, frozen=True, kw_only=True):
     """One thread of a list, with what an overview shows of it."""
 
     backend: str | None  # that takes the next turn
+    damaged: bool  # what the row shows of it cannot be read: `last` is empty, and so may be the rest
     last: str  # the beginning of the newest message of main that has words
     approvals: int  # calls that wait for a person
     running: bool  # a run is under way
@@ -188,12 +191,44 @@ def _seen_of(thread: Thread, work: Iterable[tuple[str, RunRecord | CallRecord | 
 
 
 def _row(thread: Thread, work: OpenWork, *, has_cost: bool) -> ThreadRow:
+    try:
+        return _whole_row(thread, work, has_cost=has_cost)
+    except Corrupt:
+        return _damaged_row(thread, work)
+
+
+def _damaged_row(thread: Thread, work: OpenWork) -> ThreadRow:
+    """Return what is known of a thread without reading it: one that is damaged does not keep a list from its readers."""
+    return ThreadRow(
+        id=thread.id,
+        agent=thread.agent,
+        owner=thread.owner,
+        begun_at=stamp(thread.begun_at),
+        last_at=None,
+        turns=0,
+        timelines=0,
+        head=HeadShape(timeline=MAIN, version=0, commit=None),
+        backend=None,
+        damaged=True,
+        last="",
+        approvals=sum(id == thread.id for id, _ in work.approvals),
+        running=False,
+        interrupted=False,
+        held=False,
+        unknown=sum(id == thread.id for id, _ in work.unknown),
+        state=None,
+        cost=None,
+    )
+
+
+def _whole_row(thread: Thread, work: OpenWork, *, has_cost: bool) -> ThreadRow:
     seen = thread.at()
     last = transcript_of(seen, limit=_SAID_LAST)
     said = [DAMAGED if entry.is_damaged else entry.text for entry in last]
     return ThreadRow(
         **msgspec.structs.asdict(ThreadShape.of(thread)),
         backend=seen.backend,
+        damaged=any(entry.is_damaged for entry in last),
         last=shortened(next((text for text in reversed(said) if text), ""), WORDS_MAX),
         approvals=_seen_of(thread, work.approvals),
         running=_seen_of(thread, work.running) > 0,
@@ -213,7 +248,7 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     for thread in listed:
         if last is not None and time.monotonic() > until:
             return kept, listed.cursor(last)
-        if query.fits(thread):
+        if _fits(query, thread):
             if len(kept) == query.size:
                 return kept, listed.cursor(kept[-1].id)
             kept.append(thread)
@@ -247,6 +282,13 @@ def _has_open_work(store: Store, thread: Thread) -> bool:
     """True if a run of a thread has not ended, or an approval waits, as far as the credential may see it."""
     asked = ((each.thread, each.ticket) for each in store.approvals())
     return _seen_of(thread, chain(store.open_runs(), asked)) > 0
+
+
+def _fits(query: ThreadsQuery, thread: Thread) -> bool:
+    try:
+        return query.fits(thread)
+    except Corrupt:
+        return True  # it may fit, and its row says that it is damaged
 
 
 @route("GET", "/v1/threads/{thread}/turns", "read")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,10 +105,25 @@ def serve(
         open_store(everywhere.store) as store,
         telemetry(store) as metrics,
         redirect_stdout(sys.stderr),
+        _warnings_printed(is_wanted=not everywhere.verbose),
     ):  # what the code prints goes elsewhere
         serving = partial(serve_store, store, agents, host=host, port=port, names=name or ())
         serving(root_path=root_path, work=work, at_once=at_once, metrics=metrics, started=started)
     yield ServeEnded(url=listening[0])
+
+
+@contextmanager
+def _warnings_printed(*, is_wanted: bool) -> Generator[None]:
+    """Print warnings of the log to the error stream, if no other handler does: answers refer to them for the cause."""
+    logger, handler = logging.getLogger("perdure"), logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if is_wanted:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _announce(screen: Screen, store: str, place: Serving) -> None:
