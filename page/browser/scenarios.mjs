@@ -511,6 +511,24 @@ export const scenarios = {
     });
   },
 
+  // After a merge each side still has what it said and called, in the comparison and where it becomes main.
+  async merged({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'merging', agent: 'planner' });
+      await send(page, 'threads/merging/run', { text: 'A trip, please.' });
+      await send(page, 'threads/merging/fork', { name: 'side' });
+      await send(page, 'threads/merging/run?timeline=side', { text: 'Plan a trip to Porto for 500 euros.' });
+      await send(page, 'threads/merging/merge', { name: 'side' });
+      await go('/threads/merging/diff?a=main&b=side');
+      const side = page.getByRole('region', { name: 'The other side' });
+      await side.getByText('4 messages, 1 call since the two parted').waitFor();
+      await page.getByText('One was merged into the other').waitFor();
+      await picture('merged');
+      await side.getByRole('button', { name: 'Promote' }).click();
+      await page.getByRole('dialog', { name: 'Promote side' }).getByText('4 messages and 1 call come to main').waitFor();
+    });
+  },
+
   async mark({ open }) {
     await withPage(open, async ({ page, go }) => {
       await go('/threads/trip-42');

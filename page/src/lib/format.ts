@@ -1,5 +1,5 @@
 // How values look to people.
-import type { Call, Cost, Found, Json, Ticket, Turn, Value } from './shapes';
+import type { Call, Cost, Found, Json, Side, Ticket, Turn, Value } from './shapes';
 
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
@@ -109,6 +109,10 @@ export const callState = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): 
 export const wasDone = ({ state, outcome }: Pick<Call, 'state' | 'outcome'>): boolean => state === 'succeeded' || (state === 'resolved' && outcome === 'done');
 
 const REPEATS: Record<string, string> = { done: 'repeat: was done', not_done: 'repeat: was not done', failed: 'repeat: failed before', denied: 'repeat: was denied' };
+
+/** How many calls a line made since it parted from another: those of its messages, and those that no model asked for. */
+export const callsOf = ({ messages, calls }: Side): number =>
+  new Set([...calls.map((each) => each.call), ...messages.flatMap((each) => each.message?.toolCalls?.map((call) => call.id) ?? [])]).size;
 
 /** The keys and indexes that lead to a place inside a document, as the address has them: a JSON list, or one key. */
 export function placeSteps(place: string | null): (string | number)[] {
