@@ -511,6 +511,24 @@ export const scenarios = {
     });
   },
 
+  // A run that failed is marked where its turn is, and is tried again.
+  async retry({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'ailing', agent: 'planner' });
+      await send(page, 'threads/ailing/run', { text: 'Are you unwell?', wait: false });
+      await go('/threads/ailing');
+      const turn = page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('button', { name: /Are you unwell/ });
+      await turn.getByText('failed').waitFor();
+      await page.getByText('The last run failed.').waitFor();
+      assert.deepEqual(await faultsOf(page), []);
+      await picture('retry');
+      await page.getByRole('button', { name: 'Retry' }).click();
+      await row(page, 1).getByText('Noted: Are you unwell?').waitFor();
+      await turn.getByText('failed').waitFor({ state: 'detached' });
+      await page.getByText('The last run failed.').waitFor({ state: 'detached' });
+    });
+  },
+
   // After a merge each side still has what it said and called, in the comparison and where it becomes main.
   async merged({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
@@ -1249,6 +1267,8 @@ export const spoilers = {
     document.adoptedStyleSheets.push(style);
   })),
   held: changed(/\/v1\/(threads|approvals)/, (body) => body.replaceAll('"held":true', '"held":false').replaceAll(/"held":\[[^\]]*\]/g, '"held":[]')),
+  retry: changed(/\/v1\/threads\/ailing\/graph/, (body) => body.replaceAll('"failed"', '"succeeded"')),
+  merged: changed(/\/v1\/threads\/merging\/diff/, (body) => body.replaceAll('"toolCalls"', '"toolcalls"')),
   elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
   settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),

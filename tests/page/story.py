@@ -103,6 +103,10 @@ class Traveller:
         results = [message for message in context.messages[asked:] if message.tool_results]
         usage = Usage(input_tokens=40 + 12 * len(context.messages), output_tokens=25)
         call = _call(words) if not results else None
+        unwell = _DIRECTORY / "unwell"
+        if "unwell" in words and not unwell.exists():
+            unwell.touch()
+            raise RuntimeError("the model is unwell")
         if call is not None:
             thought = "The traveller wants this done, so the tool is the way."
             yield ReasoningChunk(thought)

@@ -161,10 +161,11 @@ def can_go_on(thread: Thread, record: RunRecord) -> bool:
 
 
 class ResumeBody(BaseBody, frozen=True, kw_only=True):
-    """Which run; null: the one on the timeline."""
+    """Which run; null: the one on the timeline.  With `retry` one that failed goes on from its last step."""
 
     run: str | None = None
     wait: bool = True
+    retry: bool = False
 
 
 @route("POST", "/v1/threads/{thread}/resume", "operate", takes_long=_waits)
@@ -173,7 +174,7 @@ def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | On
     _check_named(call, body.run)
     found = _opened(call, query.timeline)
     if _waits(call, body):
-        return _ended(call, found, lambda thread: thread.resume(body.run))
+        return _ended(call, found, lambda thread: thread.resume(body.run, retry=body.retry))
     if found is None:
         raise _not_served(call)
     return OnLoop(partial(_resume_on_loop, call, awaitable(call.server.store, found), body))
@@ -181,11 +182,11 @@ def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | On
 
 async def _resume_on_loop(call: HttpCall, thread: aio.Thread, body: ResumeBody) -> OneRun | EventStream:
     if _wants_events(call):
-        return await _streamed(call, thread, thread.resume_stream(body.run))
+        return await _streamed(call, thread, thread.resume_stream(body.run, retry=body.retry))
     return await _begun(
         call,
         thread,
-        thread.resume_stream(body.run),
+        thread.resume_stream(body.run, retry=body.retry),
         lambda: run_of(thread.target(), body.run, thread.timeline if body.run is None else None),
     )
 
