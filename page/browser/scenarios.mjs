@@ -231,7 +231,7 @@ export const scenarios = {
 
   // A name that nothing has leads on, and the turns of all timelines open on the timeline that is shown if it has them.
   async lost_and_found({ open }) {
-    await withPage(open, async ({ page, go, settled }) => {
+    await withPage(open, async ({ page, go, settled, faults }) => {
       await go('/threads/nothing-here');
       await page.getByRole('heading', { name: 'No such thread' }).waitFor();
       assert.equal(await page.getByRole('alert').count(), 0);
@@ -244,6 +244,7 @@ export const scenarios = {
       assert.equal(await page.getByRole('heading', { name: 'No such thread' }).count(), 0);
       await page.getByRole('link', { name: 'Verify the store' }).waitFor();
       await page.unrouteAll();
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('status of 500')), []);
       await go('/threads/trip-42?timeline=slower');
       const turns = page.getByRole('list', { name: 'Turns of all timelines' });
       await turns.getByRole('button', { name: /turn 2/ }).click();
@@ -428,7 +429,7 @@ export const scenarios = {
       await row(page, 3).getByRole('button', { name: 'Fork before' }).click();
       const dialog = page.getByRole('dialog', { name: 'Fork before turn 3' });
       assert.equal(await dialog.getByRole('textbox', { name: 'Input' }).inputValue(), 'Plan a trip to Lisbon for 12000 euros.');
-      await dialog.getByText('these external writes were made').waitFor();
+      await dialog.getByText('These external writes are not on the fork').waitFor();
       assert.equal(await page.evaluate(() => document.activeElement?.getAttribute('name')), 'where', 'the first field has the focus');
       await dialog.getByRole('radio', { name: 'after this turn' }).check();
       await page.getByRole('dialog', { name: 'Fork after turn 3' }).getByRole('radio', { name: 'before this turn' }).check();
@@ -526,6 +527,24 @@ export const scenarios = {
       await row(page, 1).getByText('Noted: Are you unwell?').waitFor();
       await turn.getByText('failed').waitFor({ state: 'detached' });
       await page.getByText('The last run failed.').waitFor({ state: 'detached' });
+    });
+  },
+
+  // The fork dialog lists what the repeat guard would stop there: also what was done earlier, on another timeline.
+  async guarded({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'guarding', agent: 'planner' });
+      await send(page, 'threads/guarding/run', { text: 'Book the flight to Lagos for 90 euros.' });
+      await send(page, 'threads/guarding/fork', { name: 'side' });
+      await send(page, 'threads/guarding/run?timeline=side', { text: 'Book the flight to Faro for 120 euros.' });
+      await send(page, 'threads/guarding/run', { text: 'And the weather?' });
+      await go('/threads/guarding');
+      await row(page, 2).hover();
+      await row(page, 2).getByRole('button', { name: 'Fork before' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Fork before turn 2' });
+      await dialog.getByText('flight: TP Faro price: 120').waitFor();
+      assert.equal(await dialog.getByText('Lagos').count(), 0, 'the fork has that one');
+      await picture('guarded');
     });
   },
 
@@ -1267,6 +1286,7 @@ export const spoilers = {
     document.adoptedStyleSheets.push(style);
   })),
   held: changed(/\/v1\/(threads|approvals)/, (body) => body.replaceAll('"held":true', '"held":false').replaceAll(/"held":\[[^\]]*\]/g, '"held":[]')),
+  guarded: changed(/\/v1\/threads\/guarding\/calls\?/, (body) => JSON.stringify({ ...JSON.parse(body), calls: [] })),
   retry: changed(/\/v1\/threads\/ailing\/graph/, (body) => body.replaceAll('"failed"', '"succeeded"')),
   merged: changed(/\/v1\/threads\/merging\/diff/, (body) => body.replaceAll('"toolCalls"', '"toolcalls"')),
   elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),

@@ -90,6 +90,7 @@ SPOILED = {  # what a scenario says when the thing that it is about is broken
     "amounts": "is cut",
     "elsewhere": "has decided",
     "settle": "4711",
+    "guarded": "Faro",
     "retry": "getByText('failed')",
     "merged": "1 call since",
     "live": "data-live-text",
@@ -105,7 +106,9 @@ def test_an_act_is_made_on_what_the_person_has_seen(chromium: Browser, tmp_path:
 def test_a_person_sees_what_there_is_to_decide_and_what_came_of_it(chromium: Browser, tmp_path: Path) -> None:
     """No amount is cut, a mended mistake is no error, others' decisions are shown, and an outcome is said in two steps."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
-        chromium.play(link, tmp_path, ("amounts", "mistake", "elsewhere", "settle", "retry", "merged"))
+        chromium.play(
+            link, tmp_path, ("amounts", "mistake", "elsewhere", "settle", "guarded", "retry", "merged")
+        )
 
 
 def test_a_person_sees_what_a_copied_store_holds_and_releases_it(chromium: Browser, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ __all__ = [
     "starts",
     "BROUGHT",
     "entering",
+    "is_told",
     "learning",
     "unlearnt",
 ]
@@ -354,7 +355,7 @@ def _case(
         return "unclear"
     if not done(other):
         return None
-    if not found.is_reported or not _present(space, found.place, timeline, head):
+    if not found.is_reported or not is_told(space, found.place, timeline, head):
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
@@ -457,8 +458,8 @@ def _failed_elsewhere(other: CallRecord) -> bool:
     return other.origin == "import" and other.state == "failed"
 
 
-def _present(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
-    """True if a call that was done is in the conversation of the timeline at `head`."""
+def is_told(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
+    """True if a call that was done, with its result, is in the conversation of the timeline at `head`."""
     if other.result_label == "":
         return False  # the conversation has no result, or says that the outcome was unknown
     if other.origin == "call" and other.result_label is not None:
@@ -504,7 +505,7 @@ def _applies(space: Space, gate: Gate, timeline: str, head: Digest | None, backe
     until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
     last = next(_started(space, until, after=mark.clear - 1))
     own, place, is_reported, _ = _resolved(space, last)
-    return done(own) and is_reported and _present(space, place, timeline, head)
+    return done(own) and is_reported and is_told(space, place, timeline, head)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:

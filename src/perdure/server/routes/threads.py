@@ -12,7 +12,9 @@ import msgspec
 
 from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
 from perdure.history.changes.json_edits import parse_place
+from perdure.ledger.repeat_guard import is_told
 from perdure.model.call import CallRecord, CallState
+from perdure.model.digest import Digest
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.run import RunRecord, RunState
@@ -500,18 +502,24 @@ def context(call: HttpCall, query: ContextQuery) -> ContextShape:
 
 
 class CallsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which calls of a thread."""
+    """Which calls of a thread.
+
+    With `guarded_at` only external writes that were started and that the conversation at that moment does not have:
+    made after it, on other timelines, or undone.  On a fork from there the repeat guard stops the same call.
+    """
 
     run: str | None = None
     state: CallState | None = None
     effect: Effect | None = None
     timeline: str | None = None
+    guarded_at: str | None = None
 
 
 @route("GET", "/v1/threads/{thread}/calls", "read")
 def list_calls(call: HttpCall, query: CallsQuery) -> Paged[CallPage]:
     """List the last tool calls of a thread, oldest first, over all its timelines; `after` leads to older ones."""
     thread = call.thread()
+    point = None if query.guarded_at is None else thread.at(query.guarded_at).digest
 
     def wanted(each: CallRecord) -> bool:
         return (
@@ -519,6 +527,7 @@ def list_calls(call: HttpCall, query: CallsQuery) -> Paged[CallPage]:
             and query.state in (None, each.state)
             and query.effect in (None, each.effect)
             and query.timeline in (None, each.timeline)
+            and (query.guarded_at is None or _is_guarded(thread, each, point))
         )
 
     found = lately(lambda last: thread.calls(run=query.run, limit=last), wanted, query.size)
@@ -529,6 +538,12 @@ def list_calls(call: HttpCall, query: CallsQuery) -> Paged[CallPage]:
         more=len(kept) < len(found),
     )
     return Paged(page, kept[0].id if page.more else None)
+
+
+def _is_guarded(thread: Thread, each: CallRecord, point: Digest | None) -> bool:
+    if not (each.attempt and each.reach.is_external and not each.idempotent):
+        return False
+    return not is_told(thread._space, each, "", point)  # pyright: ignore[reportPrivateUsage]  # a fork has a new name
 
 
 class ServedCall(CallDetail, frozen=True, kw_only=True):
