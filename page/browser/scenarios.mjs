@@ -560,6 +560,9 @@ export const scenarios = {
       const side = page.getByRole('region', { name: 'The other side' });
       await side.getByText('4 messages, 1 call since the two parted').waitFor();
       await page.getByText('One was merged into the other').waitFor();
+      await page.getByRole('link', { name: 'Open' }).first().click();
+      await page.getByText('merged side').waitFor();
+      await page.goBack();
       await picture('merged');
       await side.getByRole('button', { name: 'Promote' }).click();
       await page.getByRole('dialog', { name: 'Promote side' }).getByText('4 messages and 1 call come to main').waitFor();

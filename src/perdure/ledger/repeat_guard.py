@@ -483,7 +483,7 @@ def _is_taken_back(space: Space, request: str | None, head: Digest | None) -> bo
 
 
 def _settled_here(space: Space, other: CallRecord) -> bool:
-    """True if `_present` will give the same answer for this call later."""
+    """True if `is_told` will give the same answer for this call later."""
     return bool(commits_of(space, other.result_label)) or (other.result_label is None and _at_once(other))
 
 
