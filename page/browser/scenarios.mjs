@@ -127,6 +127,12 @@ export const scenarios = {
       await shown('trip-43', 'trip-44');
       await page.getByLabel('State').selectOption('running');
       await shown();
+      await page.getByLabel('Owner').fill('');
+      await page.getByLabel('Owner').press('Enter');
+      await page.getByLabel('State').selectOption('unknown');
+      await shown('rent');
+      await page.getByLabel('State').selectOption('failed');
+      await shown();
       await page.getByRole('button', { name: 'Clear filters' }).click();
       await page.getByLabel('Agent').selectOption('writer');
       await shown('notes');

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, Stop
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, RunFailed
 from perdure.model.run import Usage
 from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
@@ -119,6 +119,31 @@ def test_a_call_under_way_needs_no_attention(store: Store) -> None:
 
     ((row, calls),) = seen
     assert (row["running"], row["interrupted"], row["unknown"], calls) == (True, False, 0, [])
+
+
+def test_a_list_has_the_threads_whose_last_run_failed_or_with_an_unknown_call(store: Store) -> None:
+    """Each state has its own thread; control: a thread of which all went well is in neither list."""
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int) -> str:
+        raise TimeoutError
+
+    for name, steps in (
+        ("fine", [say("Done.")]),
+        ("failed", []),
+        ("unclear", [use("pay", amount=1), say("?")]),
+    ):
+        thread = store.thread(name, agent=Agent("payer", backend=Script(*steps), tools=[pay]))
+        with suppress(RunFailed):
+            thread.run("Pay")
+
+    with serving(store) as client:
+        listed = {
+            state: [each["id"] for each in client.get(f"/v1/threads?state={state}").json["threads"]]
+            for state in ("failed", "unknown")
+        }
+
+    assert listed == {"failed": ["failed"], "unknown": ["unclear"]}
 
 
 NAMES = ("cheap", "dear", "old")

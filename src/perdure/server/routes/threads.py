@@ -86,7 +86,10 @@ _DAY = 86_400 * 1_000_000  # µs
 
 
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which threads: words of their ids, agents and owners, one owner or agent, a run in a state.
+    """Which threads: words of their ids, agents and owners, one owner or agent, a state.
+
+    The state is that of a run that is `running` or `waiting`, or the last run `failed`, or the outcome of a call is
+    `unknown`.
 
     The server's own thread is listed only where `agent` names it.
     `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
@@ -97,7 +100,7 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     q: str | None = None
     owner: str | None = None
     agent: str | None = None
-    state: Literal["running", "waiting"] | None = None
+    state: Literal["running", "waiting", "failed", "unknown"] | None = None
     backend: str | None = None
     cost_usd_min: float | None = None
     cost_usd_max: float | None = None
@@ -107,6 +110,8 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
 
     def fits(self, thread: Thread) -> bool:
         """True if a thread has the words, and what its history says is within the bounds."""
+        if self.state == "failed" and [each.state for each in thread.runs(limit=1)] != ["failed"]:
+            return False
         named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
         if not all(word in named for word in (self.q or "").casefold().split()):
             return False
@@ -246,11 +251,15 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     """Return the threads of a page, and the cursor of the next one; None: there is no other."""
     kept: list[Thread] = []
     last, until = None, time.monotonic() + _LIST_SECONDS
-    listed = ThreadList(call, owner=query.owner, agent=query.agent, state=query.state, after=query.after)
+    state = query.state if query.state in ("running", "waiting") else None
+    listed = ThreadList(call, owner=query.owner, agent=query.agent, state=state, after=query.after)
+    unclear: list[tuple[str, CallRecord]] = []
+    if query.state == "unknown":
+        unclear = [*interrupted_calls(call.store), *call.store.unclear_calls()]
     for thread in listed:
         if last is not None and time.monotonic() > until:
             return kept, listed.cursor(last)
-        if _fits(query, thread):
+        if (query.state != "unknown" or _seen_of(thread, unclear)) and _fits(query, thread):
             if len(kept) == query.size:
                 return kept, listed.cursor(kept[-1].id)
             kept.append(thread)
