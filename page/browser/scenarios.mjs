@@ -661,13 +661,13 @@ export const scenarios = {
   },
 
   async faster({ open }) {
-    await withPage(open, async ({ page, go, picture }) => {
+    await withPage(open, async ({ page, go, picture, faults }) => {
+      await page.route('**/v1/events', (route) => route.abort()); // nothing tells this page
       await go('/approvals');
       await page.getByRole('button', { name: /trip-44/ }).click();
       const card = page.getByRole('article', { name: 'Approval of book' });
       await card.getByText('910').first().waitFor();
       const call = new URL(page.url()).searchParams.get('call').split('/')[1];
-      await page.route('**/v1/events', (route) => route.abort()); // nothing tells this page
       await page.evaluate(async (id) => {
         const sent = await fetch(`${window.root}v1/threads/trip-44/decide`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ call: id, verdict: 'deny', why: 'too dear' }) });
         if (!sent.ok) throw new Error(await sent.text());
@@ -676,6 +676,7 @@ export const scenarios = {
       await card.getByText('Another window or program, also as local, was faster.').waitFor();
       await card.getByText('Denied: too dear. Your decision was not written.').waitFor();
       await picture('faster');
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
     });
   },
 
