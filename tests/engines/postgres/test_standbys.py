@@ -158,8 +158,7 @@ def test_a_program_gets_no_receipt_for_what_no_standby_has(primary: Primary) -> 
         thread.put("/n.json", 0)
         primary.lose_standby()
         waiting = pool.submit(thread.put, "/n.json", 1)
-        for _ in range(2):  # the write, and the look at its outcome
-            primary.end_wait("program", waiting)
+        primary.end_waits({"program": waiting})  # of the write, and of the look at its outcome
         with raises(InDoubt, "in_doubt"):
             waiting.result(20)
         primary.find_standby()
