@@ -118,9 +118,19 @@ def _changed(store: Store, world: World) -> Thread:
     return store.thread("bills", agent=paying(world, pay_in(world, "GBP")))
 
 
-def asked_twice(store: Store, world: World, second: int, *, is_done: bool) -> tuple[str, str]:
+@perdure.tool(effect="financial", name="pay")
+def pay_if_told(amount: int, call: Call) -> str:
+    """Ask a question of its own."""
+    if call.decision is None:
+        call.suspend("May I?")
+    return "paid"
+
+
+def asked_twice(
+    store: Store, world: World, second: int, *, is_done: bool, is_own: bool = False
+) -> tuple[str, str]:
     """Ask for 3, and for `second` under another input; return the first call and the second question."""
-    pay = pay_in(world, "EUR")
+    pay = pay_if_told if is_own else pay_in(world, "EUR")
     steps = (use("pay", amount=3), *([say("Done.")] if is_done else []), use("pay", amount=second))
     thread = store.thread("t", agent=Agent("payer", backend=Script(*steps), tools=[pay]))
     thread.run("Pay three.")
@@ -133,10 +143,13 @@ def asked_twice(store: Store, world: World, second: int, *, is_done: bool) -> tu
     return first, question
 
 
+@pytest.mark.parametrize("is_own", [False, True])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_person_is_told_of_an_equal_call_before(store: Store, world: World, is_done: bool) -> None:
-    """It waits as well, or was done; control: of another call's ticket and result nothing is said."""
-    first, question = asked_twice(store, world, 3, is_done=is_done)
+def test_a_person_is_told_of_an_equal_call_before(
+    store: Store, world: World, is_done: bool, is_own: bool
+) -> None:
+    """It waits as well, or was done, whether the run asks or the tool; control: nothing is said of another call."""
+    first, question = asked_twice(store, world, 3, is_done=is_done, is_own=is_own)
 
     assert f"the same call, '{first}', was {'done' if is_done else 'requested'} before" in question
 

@@ -342,7 +342,7 @@ class CallExecutor:
                 changes = await self._round_context.do(
                     partial(_changes, self._root, state_view, keep_scratch=True)
                 )
-                self._ask(pending_call, done.suspension, changes)
+                await self._round_context.do(partial(self._ask, pending_call, done.suspension, changes))
             case "not_done":
                 if self._may_retry(pending_call, tool, made):
                     return await self._again(pending_call, tool)
@@ -430,12 +430,16 @@ class CallExecutor:
         parameters = suspension.parameters
         if suspension.action == CHILD_RUN and recorded.record.ticket is not None:
             parameters = tickets.keep_decision(self._round_context.space, recorded.record.ticket, parameters)
+        message = suspension.message
+        if suspension.until is None and suspension.action != CHILD_RUN:
+            equal = tickets.describe_equal(self._round_context.space, recorded.record)
+            message = "; ".join(each for each in (message, equal) if each)
         ticket = tickets.question(
             recorded.record,
             id=self._round_context.space.ids(),
             at=now,
             action=suspension.action,
-            message=suspension.message,
+            message=message,
             parameters=parameters,
             response_schema=suspension.response_schema,
             arguments_schema=pending_call.tool.arguments_schema if pending_call.tool else None,
