@@ -8,10 +8,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 import perdure
 from perdure.engines.contract import CellWrite, Fence
 from perdure.errors import Corrupt, Moved, StaleHead
+from perdure.model.digest import Digest
 from perdure.testing.engines.builders import SPACE, Pen, made, moved, write
 from tests.coded import raises
 from tests.engines.postgres.conftest import Opener
@@ -24,6 +26,7 @@ if TYPE_CHECKING or not MISSING:
     from perdure.engines.postgres import engine as engine_module
     from perdure.engines.postgres.commit import write as write_module
     from perdure.engines.postgres.commit.next_commit import NEXT
+    from perdure.engines.postgres.commit.write import RecentObject
     from perdure.engines.postgres.connections import Connection
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -39,6 +42,26 @@ STORED = (
     "SELECT timeline, version, commit, sealed, move, row_id, record FROM perdure.heads WHERE tenant = '{0}' ORDER BY space, timeline",
     "SELECT name, rows, position, chain, generation, seal, link FROM perdure.spaces WHERE tenant = '{0}' ORDER BY id",
 )
+
+
+class FixedBases:
+    """What writes may be stored against, as it was at a moment."""
+
+    def __init__(self, found: tuple[int, str, dict[Digest, RecentObject]]) -> None:
+        self._found = found[0], found[1], dict(found[2])
+
+    def of(self, _space: str) -> tuple[int, str, dict[Digest, RecentObject]]:
+        """Return it."""
+        return self._found
+
+    def after(self, row: int) -> FixedBases:
+        """Return the same objects as if another thread had written them after a row."""
+        generation, clock, found = self._found
+        later = {
+            name: replace(each, row=row + 1, chain=(*each.chain[:-1], row + 1))
+            for name, each in found.items()
+        }
+        return FixedBases((generation, clock, later))
 
 
 def is_short(sql: str) -> bool:
@@ -116,6 +139,25 @@ def test_the_short_statement_stores_what_the_function_stores(
     assert short == general
     assert used > 30
     assert sent.short == used
+
+
+def test_nothing_is_stored_against_rows_after_the_known_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes over may lack them, and only the general function asks it; control: it may be the last row."""
+    prepare, asked = engine_module.prepare_next, list[tuple[Any, ...]]()
+
+    def noted(*asking: Any) -> object:
+        found = prepare(*asking)
+        if found is not None and any(found.states[0].chains):
+            asked.append((*asking[:2], FixedBases(asking[2].of(asking[1].space)), asking[3]))
+        return found
+
+    monkeypatch.setattr(engine_module, "prepare_next", noted)
+    talk(new_url(), 30)
+
+    assert len(asked) > 10
+    for tenant, wanted, bases, end in asked:
+        assert prepare(tenant, wanted, bases, end) is not None
+        assert prepare(tenant, wanted, bases.after(end.rows), end) is None
 
 
 def test_a_write_of_another_process_is_noticed(open_engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,8 @@ def prepare_next(tenant: str, write: Write, bases: RecentObjects, end: KnownEnd)
     body = encode_move(record)
     op = PackedOp((packed_move(record, digest, tip.commit),), (), 0, intent_checksum(op_id, intent))
     (_, depth, events, run, unnumbered), (raw, _, *packed), state = row_fields(row, op, known)
+    if any(chain and chain[-1] > end.rows for chain in state.chains):
+        return None  # another thread wrote it since; only the general function asks if the server has it
     is_same = run != 0 and run == tip.run
     moved = digest_of(Kind.MOVE, body)
     raw_moved, raw_move = bytes.fromhex(moved), bytes.fromhex(tip.move)
