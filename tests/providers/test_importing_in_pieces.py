@@ -147,6 +147,55 @@ def test_messages_with_ids_are_added_once(thread: Thread) -> None:
     assert thread.head == head
 
 
+@pytest.mark.parametrize("api", [None, "openai-chat", "anthropic-messages", "mistral-chat"])
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_one_message_is_added_as_a_list_of_it(thread: Thread, api: str | None, role: str) -> None:
+    """Under its own role; it is no reply, though it has content."""
+    thread.add({"role": role, "content": "I am here"}, api=api)
+
+    assert [(entry.role, entry.text) for entry in thread.transcript()] == [(role, "I am here")]
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"role": "user", "parts": [{"text": "Rain?"}]}, ("user", "Rain?")),
+        ({"role": "model", "parts": [{"text": "Rain."}]}, ("assistant", "Rain.")),
+        ({"role": "system", "content": "Be brief."}, ("system", "Be brief.")),
+        ({"type": "human", "content": "Rain?"}, ("user", "Rain?")),
+        ({"role": "tool", "tool_call_id": "c1", "content": "rain"}, ("tool", "")),
+        (
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Rain?"}]},
+            ("user", "Rain?"),
+        ),
+    ],
+)
+def test_one_message_of_any_format_is_one_of_its_role(
+    thread: Thread, message: dict[str, Any], said: tuple[str, str]
+) -> None:
+    """Its format is found as that of a list is."""
+    thread.add(message)
+
+    assert [(entry.role, entry.text) for entry in thread.transcript()] == [said]
+
+
+def test_control_an_answer_of_anthropic_is_a_reply(thread: Thread) -> None:
+    """It has a role too, and its id makes it one that is added once."""
+    reply = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-opus-4-5",
+        "content": [{"type": "text", "text": "Rain."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    thread.add(reply)
+    thread.add(reply)
+
+    assert [(entry.role, entry.text) for entry in thread.transcript()] == [("assistant", "Rain.")]
+
+
 def test_an_id_that_says_something_else_is_a_loss(thread: Thread) -> None:
     """The first words stand, and nothing is dropped in silence."""
     thread.add([user("Oslo?", id="m1")], api=CHAT)

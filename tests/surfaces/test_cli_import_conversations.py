@@ -54,6 +54,13 @@ def test_a_message_a_line_is_one_conversation(empty: Shell, end: str) -> None:
     assert spoken(empty) == [(each["role"], each["content"]) for each in SAID]
 
 
+def test_a_file_with_one_message_is_that_message(empty: Shell) -> None:
+    """Of its role; control: a user's words are not stored as the assistant's."""
+    bring(empty, json.dumps(SAID[0]))
+
+    assert spoken(empty) == [("user", "Rain?")]
+
+
 def test_a_line_that_is_no_json_is_named(empty: Shell) -> None:
     """Control: the lines before it are not imported."""
     ended = bring(empty, f"{json.dumps(SAID[0])}\n{{oops\n{json.dumps(SAID[1])}\n")

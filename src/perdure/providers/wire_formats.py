@@ -53,6 +53,8 @@ _BODIES = {
     "stopReason": "bedrock-converse",
 }
 _FIELDS = ("output", "steps", "content", "message")  # of replies whose format their content does not decide
+_OF_BODIES = ("messages", "input", "contents", "choices", "candidates", "output", "steps", "message")
+_OF_ANTHROPICS_REPLY = ("model", "stop_reason", "usage")
 _ITEMS = ("function_call", "function_call_output")
 _BLOCKS = {
     "tool_use": "anthropic-messages",
@@ -105,6 +107,7 @@ def prepared(given: object) -> PreparedInput:
         for where in _halves(plain, "")
     ]
     value = _whole(plain) if losses else plain
+    value = [value] if _is_message(value) else value
     listed = _listed(value)
     chat = _from_langchain(listed, losses) if any(map(_is_langchain, listed)) else None
     if chat is None:
@@ -114,6 +117,15 @@ def prepared(given: object) -> PreparedInput:
     body = _mapping(value)
     value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
+
+
+def _is_message(value: object) -> bool:
+    """True for one message alone, which is no request and no reply: of these, Anthropic's alone has a role."""
+    body = _mapping(value)
+    if any(field in body for field in _OF_BODIES):
+        return False
+    is_reply = body.get("role") == "assistant" and any(field in body for field in _OF_ANTHROPICS_REPLY)
+    return _is_langchain(body) or (isinstance(body.get("role"), str) and not is_reply)
 
 
 def _listed(value: object) -> list[object]:
