@@ -81,6 +81,19 @@ def test_a_refused_file_is_named_and_the_others_are_imported(empty: Shell, tmp_p
     assert ended.json["messages"] > 0
 
 
+def test_a_conversation_of_an_export_that_cannot_be_read_is_named(empty: Shell) -> None:
+    """The command exits with 5, as it does for a file of a directory; the others are imported."""
+    said = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Rain?"]}}
+    good = {"id": "cv1", "mapping": {"n1": {"message": said}}, "current_node": "n1"}
+    body = json.dumps([good, {"id": "cv2", "mapping": "broken"}])
+    (empty.directory / "conversations.json").write_text(body, encoding="utf-8")
+
+    ended = empty("import", "conversations.json")
+
+    assert (ended.code, "Added 1 message" in ended.out) == (5, True)
+    assert "cv2" in ended.out
+
+
 def test_a_file_that_is_no_session_makes_no_store(empty: Shell, tmp_path: Path) -> None:
     """One line, and nothing is written."""
     (tmp_path / "notes.txt").write_text("no session", encoding="utf-8")

@@ -127,6 +127,48 @@ def test_a_file_that_only_looks_like_it_is_no_export(store: Store, tmp_path: Pat
     assert list(store.threads()) == []
 
 
+@pytest.mark.parametrize(
+    ("odd", "named"),
+    [
+        ({"id": "cv2", "mapping": "broken"}, "conversation 2 ('cv2')"),
+        ({"title": "Hats"}, "conversation 2 ('Hats')"),
+        (5, "conversation 2"),
+        ({"mapping": {}}, "has no id"),
+        ({"id": "cv3", "mapping": {"u": {"message": 5}, "v": 7}}, "('cv3')"),
+        ({"id": "cv4", "mapping": {"u": {"message": {"content": "x"}}}}, "('cv4')"),
+    ],
+)
+def test_a_conversation_that_cannot_be_read_is_refused_by_name(
+    store: Store, tmp_path: Path, odd: Any, named: str
+) -> None:
+    """The others of the file are imported, those after it too."""
+    found = import_sessions(store, saved(tmp_path, conversation("c-1"), odd, conversation("c-2")))
+
+    assert [each.thread for each in found.sessions] == ["chatgpt:c-1", "chatgpt:c-2"]
+    ((code, why),) = [(each.code, each.why) for each in found.refused]
+    assert (code, named in why) == ("import_unreadable", True)
+
+
+def test_control_an_export_without_odd_conversations_refuses_none(store: Store, tmp_path: Path) -> None:
+    """A conversation in which nothing was said is none of them, nor is a node without a message."""
+    silent = {"id": "cv5", "mapping": dict([node("root", None)])}
+
+    found = import_sessions(store, saved(tmp_path, conversation("c-1"), silent))
+
+    assert (len(found.sessions), found.refused) == (2, ())
+
+
+def test_a_message_that_cannot_be_read_is_a_loss_with_its_node(store: Store, tmp_path: Path) -> None:
+    """The messages around it are imported."""
+    odd = conversation("c-1", "a4", node("u4", "a3", "user", "?"), node("a4", "u4", "assistant", "Yes."))
+    odd["mapping"]["u4"]["message"]["content"] = "x"
+
+    (session,) = import_sessions(store, saved(tmp_path, odd)).sessions
+
+    assert ("node u4", "message") in [(loss.where, loss.what) for loss in session.losses]
+    assert texts(store)[-2:] == ["Sun.", "Yes."]
+
+
 def test_a_tree_that_leads_round_is_read_to_its_end(store: Store, tmp_path: Path) -> None:
     """A parent that is its own child does not stop the import."""
     odd = conversation()

@@ -47,24 +47,48 @@ _FIELDS = ("text", "result", "content")  # of a content without parts
 
 def recognises(file: Candidate) -> bool:
     """True if a JSON document has conversations as trees of nodes."""
-    return file.has_documents(*_SIGNS) and bool(_conversations(read_file(file.place)))
+    return file.has_documents(*_SIGNS) and any(map(_is_one, _conversations(read_file(file.place))))
 
 
-def read_sessions(place: str) -> Iterator[ForeignSession]:
-    """Yield one session for each conversation."""
+def read_sessions(place: str) -> Iterator[ForeignSession | Invalid]:
+    """Yield one session for each conversation, and the reason in place of one that cannot be read."""
     found = _conversations(read_file(place))
-    if not found:
+    if not any(map(_is_one, found)):
         raise no_such_format(place, (FORMAT,))
-    return (_session(place, conversation) for conversation in found)
+    return (_read(place, number, each) for number, each in enumerate(found, 1))
 
 
-def _conversations(content: bytes) -> list[Json]:
+def _conversations(content: bytes) -> list[object]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
         return []
-    listed = as_list(value) or [value]
-    return [each for each in map(as_object, listed) if isinstance(each.get("mapping"), dict)]
+    return as_list(value) or [value]
+
+
+def _is_one(conversation: object) -> bool:
+    """True if it has a tree of nodes."""
+    return isinstance(as_object(conversation).get("mapping"), dict)
+
+
+def _read(place: str, number: int, conversation: object) -> ForeignSession | Invalid:
+    """Return a conversation, or why it cannot be read."""
+    whole = as_object(conversation)
+    name = as_text(whole.get("conversation_id")) or as_text(whole.get("id")) or as_text(whole.get("title"))
+    shown = f"conversation {number}" + (f" ('{name[:80]}')" if name else "")
+    if not _is_one(whole):
+        return _unreadable(place, f"{shown} in {place} has no tree of messages")
+    try:
+        session = _session(place, whole)
+    except Invalid as error:
+        return error
+    if not session.paths and session.losses:
+        return _unreadable(place, f"no message of {shown} in {place} can be read")
+    return session
+
+
+def _unreadable(place: str, why: str) -> Invalid:
+    return Invalid(f"{why}; nothing was imported from it.", code="import_unreadable", source=place)
 
 
 def _session(place: str, conversation: Json) -> ForeignSession:
@@ -73,18 +97,21 @@ def _session(place: str, conversation: Json) -> ForeignSession:
     first = next(iter(nodes), "")
     id = as_text(whole.get("conversation_id")) or as_text(whole.get("id")) or first
     if not id:
-        raise Invalid(
-            f"a conversation in {place} has no id and no message; nothing was imported from it.",
-            code="import_unreadable",
-            source=place,
-        )
+        raise _unreadable(place, f"a conversation in {place} has no id and no message")
     session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=place)
     session.facts = {"session": id} | {field: whole[field] for field in _FACTS if whole.get(field)}
     content = json.dumps(conversation, separators=(",", ":")).encode()
     session.originals = [Original(name=Path(place).name, content=content, media_type="application/json")]
+    for node in (id for id, held in as_object(whole["mapping"]).items() if not isinstance(held, dict)):
+        session.losses.append(_no_message(node))
     reading = _Tree(session, nodes, as_text(whole.get("default_model_slug")))
     session.paths = reading.paths(as_text(whole.get("current_node")))
     return session
+
+
+def _no_message(node: str) -> Loss:
+    why = "it is no message as ChatGPT writes them; it is kept in the original"
+    return Loss(kind="dropped", where=f"node {node}", what="message", why=why)
 
 
 class _Tree:
@@ -123,9 +150,13 @@ class _Tree:
     def _entry(self, id: str) -> SessionEntry | None:
         """Return the message of a node; None, and it is counted, if it is no message of the conversation."""
         if id not in self._entries:
-            told = as_object(self._nodes[id].get("message"))
+            held = self._nodes[id].get("message")
+            told = as_object(held)
             self._entries[id] = None  # a result that is above itself asks for it
-            said = self._said(id, told) if told else None
+            is_sound = held is None or (held == told and isinstance(told.get("content", {}), dict))
+            if not is_sound:
+                self._session.losses.append(_no_message(id))
+            said = self._said(id, told) if told and is_sound else None
             self._entries[id] = None if said is None else self._placed(id, told, said)
         return self._entries[id]
 

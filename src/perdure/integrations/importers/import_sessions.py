@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure.errors import PerdureError, Unavailable
+from perdure.errors import Invalid, PerdureError, Unavailable
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import SessionSource, find_sources, format_of
 from perdure.integrations.importers.write import SessionReport, write_session
@@ -74,6 +74,7 @@ def import_sessions(
     `format` is one of `FORMATS`; None finds it by the content.  A new thread belongs to `agent`; None: to an agent that is
     named like the format.  A thread that is there keeps its agent: `Conflict` if `agent` names another one.  A source that
     cannot be read is refused and listed while the others are imported; if it is the only one, its error is raised.
+    So is a conversation of an export, while the others of its file are imported.
     Raises `Invalid` if there is no session, having written nothing.
     """
     if format is not None:
@@ -89,11 +90,15 @@ def import_sessions(
     refused: list[RefusedSource] = []
     for done, source in enumerate(sources, 1):
         try:
-            _import(store, source, agent, owner, sessions)
+            for session in format_of(source.format).read_sessions(source.place):
+                if isinstance(session, Invalid):
+                    refused.append(_refused(source, session))
+                else:
+                    sessions.append(write_session(store, session, agent=agent, owner=owner))
         except PerdureError as error:
             if len(sources) == 1:
                 raise
-            refused.append(RefusedSource(source=source.place, code=error.code, why=str(error), error=error))
+            refused.append(_refused(source, error))
         if progress is not None:
             progress(
                 ImportProgress(
@@ -112,10 +117,5 @@ def import_sessions(
     )
 
 
-def _import(
-    store: Store, source: SessionSource, agent: str | None, owner: str | None, into: list[SessionReport]
-) -> None:
-    into.extend(
-        write_session(store, session, agent=agent, owner=owner)
-        for session in format_of(source.format).read_sessions(source.place)
-    )
+def _refused(source: SessionSource, error: PerdureError) -> RefusedSource:
+    return RefusedSource(source=source.place, code=error.code, why=str(error), error=error)

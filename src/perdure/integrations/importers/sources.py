@@ -111,8 +111,11 @@ class SessionFormat(Protocol):
         """True if the file holds sessions of this format."""
         ...
 
-    def read_sessions(self, place: str) -> Iterable[ForeignSession]:
-        """Read the sessions at a place; raise `Invalid` if there are none of this format."""
+    def read_sessions(self, place: str) -> Iterable[ForeignSession | Invalid]:
+        """Read the sessions at a place, with an error in place of one that cannot be read.
+
+        Raises `Invalid` if there are none of this format.
+        """
         ...
 
 
