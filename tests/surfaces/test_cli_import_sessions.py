@@ -94,6 +94,26 @@ def test_a_conversation_of_an_export_that_cannot_be_read_is_named(empty: Shell) 
     assert "cv2" in ended.out
 
 
+def test_lines_that_were_edited_are_named_and_the_command_exits_with_4(empty: Shell) -> None:
+    """Every time; a file that was refused as well is 5."""
+    words = '"message":{"role":"user","content":"Question %d%s?"}'
+    line = '{"type":"user","uuid":"u%d","parentUuid":null,"sessionId":"s1",' + words + "}\n"
+    file = empty.directory / "s1.jsonl"
+    file.write_text("".join(line % (at, at, "") for at in range(9)))
+    empty.ok("import", "s1.jsonl")
+    file.write_text("".join(line % (at, at, " more" if at > 1 else "") for at in range(9)))
+
+    ended = empty("import", "s1.jsonl")
+    again = empty("import", "s1.jsonl", "--json")
+
+    told = " ".join(ended.out.split())
+    assert (ended.code, again.code) == (4, 4)
+    assert "7 lines of s1.jsonl say something else" in told
+    assert "claude-code:s1" in told
+    assert told.endswith("line 3, 4, 5, 6, 7, …")
+    assert again.json["sessions"][0]["edited"] == [f"line {at}" for at in range(3, 10)]
+
+
 def test_a_file_that_is_no_session_makes_no_store(empty: Shell, tmp_path: Path) -> None:
     """One line, and nothing is written."""
     (tmp_path / "notes.txt").write_text("no session", encoding="utf-8")

@@ -11,6 +11,7 @@ results are in one message or in several.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
@@ -19,7 +20,7 @@ import msgspec
 
 from perdure.model.message import Message, ReasoningSummary
 
-__all__ = ["Overlap", "compared", "continued"]
+__all__ = ["Overlap", "compared", "continued", "said_by"]
 
 _IN_A_ROW = 2  # messages that are alike before they are taken for the same ones: one "Thanks" is like another
 
@@ -231,6 +232,19 @@ def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> I
         said = [block for block in message.content if not isinstance(block, ReasoningSummary)]
         asked = tuple((tools.get(call.name, call.name), _arguments(call.args)) for call in message.tool_calls)
         yield at, (message.role, _frozen(msgspec.to_builtins(said)), asked)
+
+
+def said_by(messages: Sequence[Message]) -> Counter[object]:
+    """Return what messages say, block by block, call by call and result by result."""
+    said: Counter[object] = Counter()
+    for message in messages:
+        words = (block for block in message.content if not isinstance(block, ReasoningSummary))
+        said.update((message.role, _frozen(msgspec.to_builtins(block))) for block in words)
+        said.update((call.name, _arguments(call.args)) for call in message.tool_calls)
+        said.update(
+            (result.status, _frozen(msgspec.to_builtins(result.content))) for result in message.tool_results
+        )
+    return said
 
 
 def _arguments(args: str) -> object:

@@ -102,7 +102,20 @@ def test_an_export_is_imported_once_and_its_rest_when_it_has_grown(store: Store,
     grown = import_sessions(store, saved(tmp_path, more, conversation("c-2")))
 
     assert (again.messages, [each.messages for each in grown.sessions]) == (0, [1, 8])
+    assert [each.edited for each in grown.sessions] == [(), ()]
     assert texts(store)[-1] == "Thanks"
+
+
+def test_a_message_that_was_edited_in_an_export_is_named(store: Store, tmp_path: Path) -> None:
+    """By its node; the thread keeps what was imported, and new messages are added."""
+    import_sessions(store, saved(tmp_path, conversation()))
+    more = node("u4", "a3", "user", "Thanks")
+    edited = conversation("c-1", "u4", node("a1", "r1", "assistant", "It snows."), more)
+
+    (session,) = import_sessions(store, saved(tmp_path, edited)).sessions
+
+    assert (session.edited, session.messages) == (("node a1",), 1)
+    assert ("It rains." in texts(store), "It snows." in texts(store)) == (True, False)
 
 
 def test_each_thread_keeps_its_own_conversation_as_the_original(store: Store, tmp_path: Path) -> None:

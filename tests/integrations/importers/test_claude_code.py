@@ -70,8 +70,9 @@ def test_a_file_may_end_at_any_line(tmp_path: Path, release: str) -> None:
             assert report.sessions[0].torn is bool(torn)
 
             file.write_bytes(whole.read_bytes())
-            import_sessions(store, file)
+            rest = import_sessions(store, file)
 
+            assert (end, [each.edited for each in rest.sessions if each.edited]) == (end, [])
             found, wanted = in_store(store), counted(whole.read_bytes())
             assert (end, found.inputs, found.calls, found.results) == (
                 end,

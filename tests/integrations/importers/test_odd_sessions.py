@@ -371,7 +371,8 @@ def test_an_odd_session_may_grow_line_by_line(tmp_path: Path, kind: str) -> None
     every = lines()
     with perdure.open("memory:") as store:
         for end in (*range(3, len(every), sized(4, 1)), len(every)):
-            import_sessions(store, saved(tmp_path, name, every[:end]))
+            report = import_sessions(store, saved(tmp_path, name, every[:end]))
+            assert (end, [each.edited for each in report.sessions if each.edited]) == (end, [])
         found = in_store(store)
 
         assert (found.inputs, found.calls, found.results) == (counts.inputs, counts.calls, counts.results)

@@ -57,6 +57,21 @@ def test_a_session_that_has_grown_adds_the_rest(store: Store, tmp_path: Path) ->
     assert (report.messages, in_store(store).inputs) == (1, 2)
 
 
+def test_a_row_that_was_edited_is_named(store: Store, tmp_path: Path) -> None:
+    """It is not added after the others; control: a row that is new is."""
+    file = database(tmp_path, ITEMS)
+    import_sessions(store, file)
+    with sqlite3.connect(file) as connection:
+        edited = json.dumps({"role": "user", "content": "Edited."})
+        connection.execute("UPDATE agent_messages SET message_data = ? WHERE id = 1", (edited,))
+    connection.close()
+    database(tmp_path, [{"role": "user", "content": "More?"}])
+
+    (session,) = import_sessions(store, file).sessions
+
+    assert (session.edited, session.messages) == (("row 1",), 1)
+
+
 def test_what_cannot_be_read_is_named_by_its_row(store: Store, tmp_path: Path) -> None:
     """Encrypted items and damaged rows are counted; the others are imported."""
     (session,) = import_sessions(

@@ -113,6 +113,59 @@ def test_a_rewritten_session_of_codex_has_every_item_once(
     assert import_faults(file, wanted) == []
 
 
+def with_ids(release: str, edited: str = "Rain?") -> list[dict[str, Any]]:
+    """A session whose lines have ids of the tool, or, for the release "none", only numbers."""
+    said = [("user", edited), ("assistant", "Sun."), ("user", "And Bergen?"), ("assistant", "Snow.")]
+    lines: Lines = []
+    for at, (role, words) in enumerate(said):
+        content = [{"type": "text", "text": words}]
+        message = {"role": role, "content": content, **({"id": f"m{at}"} if role == "assistant" else {})}
+        ids = {"uuid": f"u{at}", "parentUuid": f"u{at - 1}" if at else None} if release != "none" else {}
+        lines.append({"type": role, "sessionId": "s1", "message": message, **ids})
+    return lines
+
+
+def as_rollout(edited: str = "Rain?") -> list[dict[str, Any]]:
+    """The same session as Codex writes it."""
+    lines: Lines = [{"type": "session_meta", "payload": {"id": "s1"}}]
+    for line in with_ids("none", edited):
+        role, text = line["type"], line["message"]["content"][0]["text"]
+        kind = "input_text" if role == "user" else "output_text"
+        item = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+        lines.append({"type": "response_item", "payload": item})
+    return lines
+
+
+EDITED: dict[str, tuple[Callable[[str], Lines], str]] = {
+    "ids": (lambda words: with_ids("2.1.90", words), "line 3"),
+    "numbers": (lambda words: with_ids("none", words), "line 3"),
+    "codex": (as_rollout, "line 4"),
+}
+
+
+@pytest.mark.parametrize("kind", EDITED)
+def test_a_line_that_was_edited_is_named_and_changes_nothing(store: Store, tmp_path: Path, kind: str) -> None:
+    """In each import from then on; blank lines count, and what is new is added."""
+    lines, place = EDITED[kind]
+    file = tmp_path / "s1.jsonl"
+    file.write_bytes(b"\n\n" + written(lines("Rain?")))
+    (first,) = import_sessions(store, file).sessions
+    assert first.thread is not None
+    said = [entry.text for entry in store.thread(first.thread).transcript()]
+
+    file.write_bytes(b"\n\n" + written(lines("Edited?")))
+    (edited,) = import_sessions(store, file).sessions
+    (again,) = import_sessions(store, file).sessions
+    new = lines("More.")[-4]
+    new |= {"uuid": "u9", "parentUuid": "u3"} if kind == "ids" else {}
+    file.write_bytes(b"\n\n" + written([*lines("Edited?"), new]))
+    (grown,) = import_sessions(store, file).sessions
+
+    assert (first.edited, edited.edited, again.edited, grown.edited) == ((), (place,), (place,), (place,))
+    assert (edited.messages, again.messages, grown.messages) == (0, 0, 1)
+    assert [entry.text for entry in store.thread(first.thread).transcript()] == [*said, "More."]
+
+
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_a_session_may_begin_with_a_very_long_line(store: Store, tmp_path: Path, end: str) -> None:
     """Its format is known by its first line, however long that is: a user may begin with a picture."""

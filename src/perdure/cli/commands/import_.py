@@ -20,7 +20,7 @@ from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
-from perdure.errors import Invalid, NotFound, PerdureError, Refused
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Refused
 from perdure.integrations.importers.import_sessions import RefusedSource, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources
@@ -42,6 +42,9 @@ _COLUMNS = (
     Column("calls", right=True),
     Column("timelines", "quiet", gives_way=True),
 )
+
+
+_EDITED_NAMED = 5  # of the lines that were edited
 
 
 class Imported(Answer, frozen=True, kw_only=True):
@@ -102,6 +105,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
     calls_unknown: int  # of them, those without a result
     unmapped: dict[str, int]  # what has no place in a transcript, by kind
     losses: list[LossShape]
+    edited: list[str]  # places in the source that say something else than when they were imported
     torn: bool  # the last line was not complete
 
 
@@ -126,8 +130,10 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """Return 5 if a source was refused."""
-        return CODES[Refused] if self.refused else 0
+        """Return 5 if a source was refused, else 4 if one was edited after it was imported."""
+        if self.refused:
+            return CODES[Refused]
+        return CODES[Conflict] if any(each.edited for each in self.sessions) else 0
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, a row for each session with something new, and what has no place in a transcript."""
@@ -151,6 +157,8 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
         if losses:
             show_losses(screen, losses)
+        for each in self.sessions:
+            _say_edited(screen, each)
         if self.others:
             named = ", ".join([*self.others_first, *(["…"] if self.others > len(self.others_first) else [])])
             told = f"{count(self.others, 'other file')} passed over, because no session begins there: {named}"
@@ -168,6 +176,21 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             return session.losses
         place = f"{Path(session.source).name} ({session.thread})"
         return [msgspec.structs.replace(each, where=f"{place}: {each.where}") for each in session.losses]
+
+
+def _say_edited(screen: Screen, session: ImportedSession) -> None:
+    """Print which lines of a source say something else than when they were imported."""
+    if not session.edited:
+        return
+    kind = session.edited[0].partition(" ")[0]
+    places = [place.removeprefix(kind).strip() for place in session.edited]
+    named = ", ".join([*places[:_EDITED_NAMED], *(["…"] if len(places) > _EDITED_NAMED else [])])
+    say = "says" if len(places) == 1 else "say"
+    screen.sentence(
+        ("! ", "warn"),
+        f"{count(len(places), kind)} of {Path(session.source).name} {say} something else than when {session.thread} was "
+        f"imported, which stays as it is: {kind} {named}",
+    )
 
 
 def _say_unknown(screen: Screen, calls: int) -> None:
@@ -283,7 +306,8 @@ def import_(
 
     SOURCE alone is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the
     address of a PostgreSQL server with LangGraph's tables. Each session becomes a thread, each branch a timeline.
-    Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused.
+    Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused, and with 4 if one was edited
+    where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
     says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
@@ -389,6 +413,7 @@ def _session(report: SessionReport) -> ImportedSession:
         calls_unknown=report.calls_unknown,
         unmapped=dict(report.unmapped),
         losses=losses_of(report.losses),
+        edited=list(report.edited),
         torn=report.torn,
     )
 

@@ -168,7 +168,15 @@ class _Tree:
         is_reply = said.role == "assistant"
         model = as_text(as_object(told.get("metadata")).get("model_slug")) or self._model
         return SessionEntry(
-            parts=(SourcePart(name=moment_name(FORMAT, id), item=said, where=f"node {id}", facts=facts),),
+            parts=(
+                SourcePart(
+                    name=moment_name(FORMAT, id),
+                    item=said,
+                    where=f"node {id}",
+                    facts=facts,
+                    is_named_by_tool=True,
+                ),
+            ),
             provider="openai" if is_reply else None,
             model=model if is_reply else None,
             begins_turn=said.role == "user",

@@ -396,7 +396,7 @@ class _SessionTree:
     def _add(self, node: _TreeNode, line: JsonLine, content: str | list[Any]) -> None:
         value, message = line.value, as_object(line.value["message"])
         uuid = as_text(value.get("uuid")) or f"{line.number}-{line.digest[:12]}"
-        again = self._taken[uuid]
+        again, has_id = self._taken[uuid], as_text(value.get("uuid")) is not None
         self._taken[uuid] += 1
         id = f"{uuid}-{line.digest[:12]}" if again else uuid
         for block in _blocks(message, "tool_use"):
@@ -412,6 +412,8 @@ class _SessionTree:
                 name=moment_name(FORMAT, id),
                 item={"role": node.role, "content": self._content(content, line)},
                 where=line.where,
+                is_named_by_tool=has_id and not again,
+                place=None if has_id else line.number,
                 facts={"uuid": uuid}
                 | {field: value[field] for field in _FACTS if field in value}
                 | {field: message[field] for field in ("id", "usage", "stop_reason") if message.get(field)},

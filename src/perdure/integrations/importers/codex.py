@@ -307,7 +307,11 @@ class _RolloutReading:
         at = as_text(line.value.get("timestamp"))
         name = moment_name(FORMAT, f"{line.number}-{line.digest[:12]}")
         facts: Json = {"line": line.number} | ({"timestamp": at} if at else {})
-        self._open.append(SourcePart(name=name, item=item, where=line.where, facts=facts, is_error=is_error))
+        self._open.append(
+            SourcePart(
+                name=name, item=item, where=line.where, facts=facts, is_error=is_error, place=line.number
+            )
+        )
 
     def _close(self) -> None:
         """End the entry that is being read."""

@@ -126,20 +126,22 @@ def _item(session: ForeignSession, row: int, data: object, taken: set[str]) -> t
     name = moment_name(FORMAT, f"{row}-{sha256(raw).hexdigest()[:12]}")
     item, lost = accepted(item, taken)
     session.losses += [Loss(kind="dropped", where=f"row {row}", what=what, why=why) for what, why in lost]
-    found = read_item(item, name=name, where=f"row {row}", facts={"row": row})
+    found = read_item(item, name=name, where=f"row {row}", facts={"row": row}, place=row)
     if found is None:
         session.unmapped[f"message of the {item.get('role')}"] += 1
     return found
 
 
-def read_item(item: Json, *, name: str, where: str, facts: Json) -> tuple[str, SourcePart] | None:
+def read_item(
+    item: Json, *, name: str, where: str, facts: Json, place: int | None = None
+) -> tuple[str, SourcePart] | None:
     """Return the role of an item and the item as a part of an entry; None for a message of the system or developer."""
     role = _role(item)
     if role is None:
         return None
     if isinstance(item.get("output"), dict | int | float | bool) and str(item.get("type")).endswith(_OUTPUT):
         item = {**item, "output": json.dumps(item["output"], ensure_ascii=False)}
-    return role, SourcePart(name=name, item=item, where=where, facts=facts)
+    return role, SourcePart(name=name, item=item, where=where, facts=facts, place=place)
 
 
 def _role(item: Json) -> str | None:

@@ -3,7 +3,8 @@
 Each part of an entry has a name, which its commit carries, so the store knows what it has: a second import adds nothing,
 one that was interrupted goes on, and a session that has grown adds the rest.  The rest goes to the timeline whose last
 message it follows.  If the conversation went on here in the meantime, or the session itself forked, it goes to a new
-timeline that begins at the entry before it.  Entries that the source took back are undone here.
+timeline that begins at the entry before it.  Entries that the source took back are undone here.  An entry that was
+edited in the source after it was imported is reported, and what was imported stands.
 
 Imported text becomes messages of the user, the assistant or a tool; a message of the system never does.  Calls enter
 the ledger as made elsewhere, so none of them can be started here.
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 
+from perdure.context.render.media import brought_in
 from perdure.engines.contract import LabelOf
 from perdure.engines.loops import Attempts
 from perdure.errors import Invalid, Moved, NotFound, PerdureError, StaleHead
@@ -47,6 +50,7 @@ from perdure.providers.contract import Loss
 from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
 from perdure.runtime.import_commit import ImportStep
 from perdure.runtime.import_messages import read
+from perdure.runtime.import_overlap import said_by
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -74,6 +78,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     calls_unknown: int = 0  # of them, those without a result: their outcomes are unknown
     unmapped: Mapping[str, int] = {}  # what has no place in a transcript, by kind
     losses: tuple[Loss, ...] = ()
+    edited: tuple[str, ...] = ()  # places in the source that say something else than when they were imported
     torn: bool = False  # the last line was not complete; it is read when it is
 
 
@@ -91,7 +96,8 @@ def write_session(
     found = msgspec.structs.replace(found, thread=thread.id)
     before = thread.get(SESSION_PATH, default=None)
     if isinstance(before, dict) and cast("dict[str, Any]", before).get("digest") == session.digest:
-        return found
+        edited = as_list(cast("Json", before).get("edited"))
+        return msgspec.structs.replace(found, edited=tuple(map(str, edited)))
     writing = _Writing(thread, session)
     for path in session.paths:
         writing.place(path)
@@ -115,6 +121,7 @@ def write_session(
         calls=writing.calls,
         calls_unknown=max(0, writing.calls_open),
         losses=(*session.losses, *writing.losses),
+        edited=tuple(writing.edited.values()),
     )
 
 
@@ -171,6 +178,8 @@ class _Writing:
         self.messages = self.calls = self.calls_open = 0
         self.losses: list[Loss] = []
         self._look()
+        edited = sorted(self._edited(), key=lambda part: (len(part.where), part.where))
+        self.edited = {part.name: part.where for part in edited}  # places by name, in their order
 
     def place(self, path: Sequence[SessionEntry]) -> None:
         """Write what the thread does not have of a path."""
@@ -231,7 +240,7 @@ class _Writing:
             with line.change("import", on_conflict="rebase") as change:
                 _put_checkpoint(change, root, message_ids)
         with self._thread.change("import", on_conflict="rebase") as change:
-            _put_description(change, self._session, originals)
+            _put_description(change, self._session, originals, tuple(self.edited.values()))
             if root is None:
                 for path, value in self._session.state.items():
                     _put(change, path, value)
@@ -281,15 +290,58 @@ class _Writing:
         late: list[ImportStep] = []  # parts that came after the entry they belong to was followed by others
         steps: list[ImportStep] = []
         for entry in path:
-            new = [part for part in entry.parts if part.name not in self._known]
-            if len(new) < len(entry.parts):
+            known = [part for part in entry.parts if part.name in self._known]
+            new = [
+                part for part in entry.parts if part.name not in self._known and part.name not in self.edited
+            ]
+            if known:
                 late += steps
                 steps = []
-                last = next(self._known[p.name] for p in reversed(entry.parts) if p.name in self._known)
+                last = self._known[known[-1].name]
             step = self._step(entry, new) if new else None
             if step is not None:
                 steps.append(step)
         return last, [*late, *steps]
+
+    def _edited(self) -> Iterator[SourcePart]:
+        """Yield the parts that say something else than what the thread has of their name or place."""
+        whole = (entry for path in self._session.paths for entry in path)
+        entries = {tuple(part.name for part in entry.parts): entry for entry in whole}.values()
+        known = (p.place for e in entries for p in e.parts if p.place and p.name in self._known)
+        last_place = max(known, default=0)
+        there = self._stored()
+        for entry in entries:
+            imported: dict[Digest, list[SourcePart]] = {}
+            for part in entry.parts:
+                if part.name in self._known:
+                    imported.setdefault(self._known[part.name], []).append(part)
+                elif part.place and part.place < last_place and self._said(entry, [part]):
+                    yield part
+            for commit, parts in imported.items():
+                said = there.get(commit)
+                if said is not None and self._said(entry, parts) != said:
+                    yield from [part for part in parts if self._said(entry, [part]) - said] or parts[:1]
+
+    def _said(self, entry: SessionEntry, parts: Sequence[SourcePart]) -> Counter[object]:
+        messages, _ = converted(self._session, parts, entry)
+        return said_by([brought_in(self._space, message)[0] for message in messages])
+
+    def _stored(self) -> dict[Digest, Counter[object]]:
+        """Return what the thread has under the names of the tool, by commit; without what it has forgotten."""
+        found: dict[Digest, list[Message | None]] = {}
+        for path in self._session.paths:
+            parts = [part for entry in path for part in entry.parts if part.is_named_by_tool]
+            last = next((at for each in reversed(parts) if (at := self._known.get(each.name))), None)
+            if last is None or last in found:
+                continue
+            new = [each for each in reader.transcript(self._space, last) if each.commit not in found]
+            for entry in new:
+                found.setdefault(entry.commit, []).append(entry.words)
+        return {
+            at: said_by([each for each in said if each is not None])
+            for at, said in found.items()
+            if None not in said
+        }
 
     def _step(self, entry: SessionEntry, parts: Sequence[SourcePart]) -> ImportStep | None:
         """Return the commit of an entry; None if nothing of it can be a message."""
@@ -539,7 +591,9 @@ def _keep_originals(thread: Thread, session: ForeignSession) -> list[Json]:
     return found
 
 
-def _put_description(change: Change, session: ForeignSession, originals: list[Json]) -> None:
+def _put_description(
+    change: Change, session: ForeignSession, originals: list[Json], edited: Sequence[str]
+) -> None:
     described = {
         "format": session.format,
         "id": session.id,
@@ -549,7 +603,7 @@ def _put_description(change: Change, session: ForeignSession, originals: list[Js
         "unmapped": dict(session.unmapped),
         "facts": session.facts,
     }
-    _put(change, SESSION_PATH, described)
+    _put(change, SESSION_PATH, described | ({"edited": list(edited)} if edited else {}))
     if session.links:
         _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
 
