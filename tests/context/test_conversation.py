@@ -78,7 +78,7 @@ def test_an_open_call_is_shown_as_waiting() -> None:
 
 
 def test_a_late_result_stands_right_behind_its_call() -> None:
-    """However much was said in between."""
+    """However much was said in between; a note says where it arrived that it did."""
     messages = shown(
         user("hi"), asking("a"), user("still there?"), asking("b"), answer(("b", "2")), answer(("a", "1"))
     )
@@ -91,8 +91,10 @@ def test_a_late_result_stands_right_behind_its_call() -> None:
         "user",
         "assistant",
         "tool",
+        "user",
     ]
     assert [words(messages[2]), words(messages[5])] == [["1"], ["2"]]
+    assert messages[6].text.startswith("[Perdure note] An earlier tool call has ended only now.")
 
 
 def test_of_two_results_of_one_call_the_last_counts() -> None:

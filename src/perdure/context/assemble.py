@@ -154,6 +154,7 @@ def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
         whole=dict(drawn.cuts.whole),
         short=dict(drawn.cuts.short),
         unclear=dict(drawn.unclear),
+        later=drawn.conversation.ended_later,
         earlier=drawn.earlier,
     )
 
@@ -175,7 +176,15 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Bu
     words = MessageTexts(
         space, lambda each: {call: recipe.unclear[call] for call in each.unclear if call in recipe.unclear}
     )
-    laid = lay(words, shown, lead=lead, known=found.known, cuts=cuts, harmless=recipe.harmless)
+    laid = lay(
+        words,
+        shown,
+        lead=lead,
+        known=found.known,
+        cuts=cuts,
+        harmless=recipe.harmless,
+        announced=recipe.later,
+    )
     for each in shown:
         if each.id not in laid.spans:
             raise Forgotten(f"message '{each.id}', which was shown then,", "a policy removed it since")

@@ -94,6 +94,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     open: dict[str, str] = {}  # calls without a result, and the sentence shown for each
     # By call with an unknown outcome: a body, the result that settled it later; None: it was still unknown.
     unclear: dict[str, Digest | None] = {}
+    later: tuple[str, ...] = ()  # calls that ended after the model had spoken again: a note says so
     earlier: int = 0  # messages of a model that were not shown as they were written
 
 

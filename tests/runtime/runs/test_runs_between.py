@@ -58,7 +58,7 @@ def test_calls_decided_one_by_one_are_all_made(store: Store, policy: HeadPolicy)
     for ticket in waiting.approvals:
         visited(store)
         store.thread("trip").decide(ticket.call, "approve")
-        waiting_or_done = thread_of(store, say(""), say("Done.", usage=ONE)).resume(waiting.run)
+        waiting_or_done = thread_of(store, say("Done.", usage=ONE)).resume(waiting.run)
         assert waiting_or_done.run == waiting.run
 
     thread = store.thread("trip")
@@ -77,7 +77,7 @@ def test_what_a_run_wrote_before_it_waited_is_put_back_too(store: Store) -> None
     for ticket in waiting.approvals:
         visited(store)
         store.thread("trip").decide(ticket.call, "approve")
-        script = thread_of(store, say(""), fail())
+        script = thread_of(store, fail())
         if ticket is waiting.approvals[-1]:
             with pytest.raises(errors.RunFailed):
                 script.resume(waiting.run)

@@ -3,6 +3,8 @@
 The transcript has events in the order in which they happened: the result of a call may come long after the call,
 twice, or never.  A `Conversation` has exactly one result for each call, the last one, in the message right after the
 call; for a call without a result it says so.  A result without a call is left out, and so is an empty message.
+If the model has spoken since it made a call, a note also says where the result arrived that the call has ended: a
+request never ends with the model's own words because a call was decided late.
 Calls that were made before another backend took over are told in sentences instead.
 
 `lay` builds a conversation: first the leading note, then older messages that are needed, then every message from
@@ -24,7 +26,13 @@ from typing import Literal, TypeAlias, cast, overload
 import msgspec
 
 from perdure.context.history_window import MessageRef, messages_of
-from perdure.context.render.call_summaries import CallFacts, CallSummary, in_sentences, is_note
+from perdure.context.render.call_summaries import (
+    CallFacts,
+    CallSummary,
+    ended_later,
+    in_sentences,
+    is_note,
+)
 from perdure.context.render.notes import as_shown, unforged
 from perdure.errors import Forgotten, NotFound
 from perdure.history import artifacts
@@ -73,9 +81,7 @@ class Cuts(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[str, int] = {}  # by message: the characters that are left of each of its texts
     results: Mapping[str, int] = {}  # the same for results, and for arguments that are told in sentences
     stored: Mapping[str, str] = {}  # by call: artifact://… of a result that is cut
-    whole: Mapping[
-        str, str
-    ] = {}  # by call: the artifact that replaces a result that was shortened on arrival
+    whole: Mapping[str, str] = {}  # by call: the artifact that replaces a result shortened on arrival
     short: Mapping[str, int] = {}  # by call: the characters of a whole result that stays shortened
 
     def apply(self, id: str, message: Message, *, told: bool) -> Message:
@@ -367,31 +373,36 @@ class Conversation:
     """Messages that grow one by one, in a shape that every backend accepts."""
 
     __slots__ = (
+        "_announced",
         "_chunks",
         "_harmless",
         "_open",
         "_places",
+        "_spoke",
         "_tail",
         "_told",
+        "ended_later",
         "harmless",
         "spoken",
         "unclear",
     )
 
-    def __init__(self, harmless: Collection[str] = ()) -> None:
+    def __init__(self, harmless: Collection[str] = (), announced: Collection[str] | None = None) -> None:
         """Begin with no message; `harmless` are tools that make no external write.
 
-        That matters for calls whose effect is not in the history: imported ones.
+        That matters for calls whose effect is not in the history: imported ones.  `announced` are the calls of which
+        a note says that they ended later; None: all that did.
         """
+        self._announced = announced
+        self._spoke = -1  # the place of the model's last message
+        self.ended_later: tuple[str, ...] = ()  # calls of which a note says so
         self._harmless = harmless
         self.harmless: set[str] = set()  # those whose calls were told in sentences
         self._chunks: tuple[tuple[Message, ...], ...] = ()
         self._tail: list[Message] = []
         self._places: dict[str, tuple[int, int]] = {}  # by call: the message and the index of its result
         self._open: dict[str, ToolCall] = {}  # calls without a result
-        self._told: dict[
-            int, tuple[CallSummary, ...]
-        ] = {}  # by the place of a note: the calls that it describes
+        self._told: dict[int, tuple[CallSummary, ...]] = {}  # by the place of a note: the calls in it
         self.spoken = 0  # the number of messages of the assistant
         self.unclear: set[str] = set()  # calls with a result that leaves their outcome unknown
 
@@ -405,9 +416,16 @@ class Conversation:
         `told` is what the history says of calls beside the conversation.
         """
         if message.tool_results:
+            later: list[CallSummary] = []
             for result in message.tool_results:
-                self._open.pop(result.call_id, None)
+                call = self._open.pop(result.call_id, None)
                 self._put(result)
+                if call is not None and self._is_late(call):
+                    is_unclear = call.id in self.unclear
+                    later.append(CallSummary(call, _UNKNOWN, result, is_unclear=is_unclear))
+            if later and message.role == "tool":
+                self.ended_later += tuple([each.call.id for each in later])
+                self._append(ended_later(later))
         if message.role == "tool":
             return
         if message.tool_results:
@@ -439,8 +457,8 @@ class Conversation:
 
     @property
     def tells(self) -> bool:
-        """True if any calls are told in sentences."""
-        return bool(self._told)
+        """True if it has notes about calls."""
+        return bool(self._told or self.ended_later)
 
     @property
     def calls_in_words(self) -> tuple[str, ...]:
@@ -455,8 +473,15 @@ class Conversation:
         """Set the text that is shown for a call without a result."""
         self._put(ToolResult(call, "error", (Text(words),)))
 
+    def _is_late(self, call: ToolCall) -> bool:
+        """True if the model has spoken since it made the call, and a note says that the call has ended."""
+        is_announced = self._announced is None or call.id in self._announced
+        return is_announced and self._places[call.id][0] < self._spoke
+
     def _append(self, message: Message) -> None:
-        self.spoken += message.role == "assistant"
+        if message.role == "assistant":
+            self.spoken += 1
+            self._spoke = len(self)
         self._tail.append(message)
         if len(self._tail) == _CHUNK:
             self._chunks, self._tail = (*self._chunks, tuple(self._tail)), []
@@ -622,9 +647,8 @@ class Laid(msgspec.Struct, frozen=True):
     """A conversation, and where each message of the timeline is in it."""
 
     conversation: Conversation
-    spans: Mapping[
-        str, tuple[int, int]
-    ]  # by id: the first message of the conversation, and the one after the last
+    # By id: the first message of the conversation, and the one after the last.
+    spans: Mapping[str, tuple[int, int]]
     history: tuple[Message, ...]  # the messages as they were said
 
 
@@ -636,9 +660,10 @@ def lay(
     known: Mapping[str, CallFacts] | None = None,
     cuts: Cuts = NO_CUTS,
     harmless: Collection[str] = (),
+    announced: Collection[str] | None = None,
 ) -> Laid:
     """Lay out these messages, in this order, as a conversation."""
-    conversation = Conversation(harmless)
+    conversation = Conversation(harmless, announced)
     if lead is not None:
         conversation.add(lead)
     spans: dict[str, tuple[int, int]] = {}

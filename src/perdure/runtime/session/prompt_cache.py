@@ -81,11 +81,16 @@ class PromptState:
             self.unsettled.update(unclear)
             self._recipe = None  # it names them
         shown = message if is_plain(message) else as_shown(self._space, _as_stored(message))
+        before = self.conversation.ended_later
         self.conversation.add(shown)
         if shown.tool_results and not self.has_cut_results:
             self.has_cut_results = has_short_results(shown)
-        self._unweighed.append(shown)
-        self._size += size_of((shown,))
+        added = [shown]
+        if self.conversation.ended_later != before:
+            self._recipe = None  # it names them
+            added.append(self.conversation.messages()[-1])
+        self._unweighed += added
+        self._size += size_of(added)
 
     def explain(self, call: str, words: str) -> None:
         """Set the sentence that is shown in the place of a call's missing result."""
@@ -175,6 +180,7 @@ class PromptState:
             short=dict(drawn.cuts.short),
             open=dict(words),
             unclear=dict(drawn.unclear),
+            later=self.conversation.ended_later,
             earlier=drawn.earlier,
         )
         return Object.of(Kind.BODY, encode_recipe(recipe))
