@@ -8,7 +8,8 @@ It stops a call if another call of this thread has the same fingerprint and
 (d) a person has denied a repeat of it in this history, whatever backend asks now; or
 (e) it is done in this run, in the run that it continues on a fork or by a child of either, or both calls are made for
     one run above them; and that run has since refused an answer and asked its model for another; or
-(f) it became known to be done after this call was requested, which then waited, and no person has decided about it.
+(f) it became known to be done after this call was requested, which then waited, or after the request of the call whose
+    tool ran the child that makes this one; and no person who was told of it has decided about this one.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -26,7 +27,7 @@ the commit of its turn with the result.
 A call of a child run also passes the guard of the root thread: before it starts, that thread's ledger gets an entry
 for it.  The child's own ledger has its outcome.  It is in a conversation of the root thread if that conversation has the
 call whose tool ran the child, unless that call, or a run between them, ended without success: then a model may delegate
-again and not know.
+again and not know.  Until that call is over, only a model that requested both at once knows of it.
 
 Calls imported from elsewhere get a fingerprint too, and that needs the tool: its version, its defaults.  If the tool
 is not available during the import, the write leaves a mark under the tool's name.  A run that is about to start a call
@@ -147,13 +148,13 @@ def check(
     backend: str | None,
     policy: Policy = "ask",
     seen: int = 0,
-    is_timed: bool = False,
+    is_decided: bool = False,
     child: Space | None = None,
 ) -> Verdict:
     """Decide whether the timeline at `head` may start this call, which `backend` requested.
 
     `seen` is the number of starts that the person saw who allowed the call: only later starts are checked.
-    With `is_timed` the call has waited, and goes on because its time has come: its model may not know what was done since.
+    With `is_decided` a person decided about it, and the question told of equal calls that were requested before it.
     `child` is the space of the child run that makes the call; None: this thread makes it.
     """
     if not record.fingerprint or not record.reach.guarded:
@@ -165,7 +166,9 @@ def check(
     if denied is not None:
         return Repeats(denied, "denied", gate)
     asking = list(_callers(child or space, record, space))
-    applies = not is_timed and _applies(space, gate, record.timeline, head, backend)
+    has_waited = record.ticket is not None or child is not None
+    applies = _applies(space, gate, record.timeline, head, backend)
+    applies = applies and not (has_waited and _is_after(space, gate.mark.commit, asking[-1][1]))
     others = _started(space, gate, after=max(gate.mark.clear if applies else 0, seen))
     if applies and seen <= gate.mark.clear < gate.count:
         # The start after those recorded it.  A refused answer since then may make a repeat of each of them.
@@ -181,10 +184,8 @@ def check(
             continue
         found = own, place, _, _ = _resolved(space, other)
         case = _case(space, found, record.timeline, head, backend)
-        if case is None and done(own) and _is_asked_again(asking, _made_by(space, found), space, head):
-            case = "again"
-        if case is None and done(own) and is_timed and not _was_known(space, place, record):
-            case = "since"
+        if case is None and done(own):
+            case = _unmeant(space, found, asking, head, has_waited=has_waited, is_decided=is_decided)
         if case is not None:
             return Repeats(own, case, gate)
         if done(own):
@@ -322,13 +323,16 @@ def _resolved(space: Space, other: CallRecord) -> _Resolved:
     if above is None:
         return _Resolved(own, other)
     place = above.record
-    has_failed = _is_over(place) and not done(place)
-    is_reported = not has_failed and _have_succeeded(inside, own.run, space)
+    is_reported = not _has_failed(place) and _have_succeeded(inside, own.run, space)
     return _Resolved(own, place, is_reported, inside if found is not None else None)
 
 
 def _is_over(call: CallRecord) -> bool:
     return call.state in SETTLED or call.state in UNCLEAR
+
+
+def _has_failed(call: CallRecord) -> bool:
+    return _is_over(call) and not done(call)
 
 
 def _have_succeeded(inside: Space, run: str | None, root: Space) -> bool:
@@ -359,6 +363,24 @@ def _case(
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
     return None if other.backend == backend and other.origin != "import" else "backend"
+
+
+def _unmeant(
+    space: Space,
+    found: _Resolved,
+    asking: Sequence[tuple[Space, CallRecord]],
+    head: Digest | None,
+    *,
+    has_waited: bool,
+    is_decided: bool,
+) -> Case | None:
+    """Return why no model meant the next call as a repeat of one that the conversation has; None: one may have."""
+    own, place, model = found.own, found.place, asking[-1][1]
+    if _is_asked_again(asking, _made_by(space, found), space, head):
+        return "again"
+    if not (place is own or _is_over(place)):
+        return None if place.label == model.label else "elsewhere"
+    return "since" if has_waited and not _was_known(space, place, model, is_decided) else None
 
 
 def _callers(space: Space, record: CallRecord, root: Space) -> Iterator[tuple[Space, CallRecord]]:
@@ -469,12 +491,25 @@ def is_told(space: Space, other: CallRecord, timeline: str, head: Digest | None)
     return visible(space, other.label, head) and (_at_once(other) or other.timeline == timeline)
 
 
-def _was_known(space: Space, other: CallRecord, record: CallRecord) -> bool:
-    """True if the model that requested a call had the result of another, or requested both at once."""
-    if other.label == record.label:
+def _was_known(space: Space, other: CallRecord, model: CallRecord, is_decided: bool) -> bool:
+    """True if the model that requested the call `model` had the result of another, or requested both at once.
+
+    With `is_decided` it is enough that the other was requested before: the person who decided was told.
+    """
+    if other.label == model.label:
         return True
-    results, requests = commits_of(space, other.result_label), commits_of(space, record.label)
-    return any(reader.is_ancestor(space, each, request) for each in results for request in requests)
+    requests = commits_of(space, model.label)
+    if is_decided and any(stands_on(space, other.label, each) for each in requests):
+        return True
+    if not commits_of(space, other.result_label):
+        return False
+    return not requests or any(is_told(space, other, model.timeline, each) for each in requests)
+
+
+def _is_after(space: Space, commit: Digest | None, model: CallRecord) -> bool:
+    """True if the model that requested a call did not see the conversation of that commit."""
+    requests = commits_of(space, model.label) if commit is not None else ()
+    return bool(requests) and not any(reader.is_ancestor(space, commit, each) for each in requests)
 
 
 def _is_taken_back(space: Space, request: str | None, head: Digest | None) -> bool:

@@ -60,6 +60,7 @@ __all__ = [
     "every",
     "find",
     "is_approval_outdated",
+    "is_informed",
     "keep_decision",
     "of_children",
     "open_on",
@@ -312,7 +313,7 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
         case "again":
             what = "was done in this run, which has since refused an answer and asked for another"
         case "since":
-            what = "was done while this one waited, after it was requested"
+            what = "was done after a model had asked for this one"
         case "denied":
             what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
@@ -384,6 +385,13 @@ def is_approval_outdated(space: Space, ticket: Ticket) -> bool:
         return False
     earlier = earlier_call(space, ticket)
     return earlier is not None and done(earlier) and earlier.at > ticket.decision.at
+
+
+def is_informed(ticket: Ticket) -> bool:
+    """True if a person decided it; it told that person of equal calls that were requested before."""
+    if ticket.decision is None or ticket.action in ("repeat", CHILD_RUN):
+        return False
+    return ticket.expires_at is None or ticket.decision.by is not None  # else its time has come
 
 
 def _shown(ticket: Ticket) -> dict[str, object]:

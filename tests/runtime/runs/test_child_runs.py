@@ -937,11 +937,85 @@ def test_control_without_a_look_at_the_end_of_the_call_it_is_paid_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What holds the second payment back is how the call and the run of the first child ended."""
-    monkeypatch.setattr(repeat_guard, "_is_over", lambda _: False)
+    monkeypatch.setattr(repeat_guard, "_has_failed", lambda _: False)
     monkeypatch.setattr(repeat_guard, "_have_succeeded", lambda *_: True)
     agent = delegating_twice(failing(use("pay", to="bob")), paying())
 
     assert (store.thread("t", agent=agent).run("go").status, paid) == ("succeeded", ["bob", "bob"])
+
+
+def delegated_and_paid(store: Store, amount: str, *, is_asked: bool) -> Agent:
+    """Let a parent delegate a payment to bob, which waits for a person, and pay `amount` itself for the next input."""
+    steps = (use("refund", to="eve"), use("pay", to="bob")) if not is_asked else (use("pay", to="bob"),)
+    child = Agent("child", backend=Script(*steps, say("Paid.")), tools=[pay, refund])
+
+    @perdure.tool(effect="none", ask=is_asked)
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return str(call.run(child, "pay bob").text)
+
+    script = Script(use("delegate"), use("pay", to=amount), then=say("Done."))
+    agent = Agent("parent", backend=script, tools=[delegate, pay])
+    thread = store.thread("t", agent=agent)
+    assert (thread.run("Pay bob, as agreed.").status, paid) == ("waiting", [])
+    assert (thread.run("Pay now.").status, paid) == ("succeeded", [amount])
+    return agent
+
+
+def decided(store: Store, agent: Agent) -> list[str]:
+    """Approve what waits, go on, and return the questions that come then."""
+    thread = store.thread("t", agent=agent)
+    for ticket in thread.approvals():
+        thread.decide(ticket.call, "approve", by="ann")
+    return [ticket.action for ticket in thread.resume().approvals]
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["call", "child"])
+def test_a_child_does_not_repeat_what_was_paid_since_it_was_delegated_to(
+    store: Store, is_asked: bool
+) -> None:
+    """The parent's model delegated before it knew of the payment, and the child's model never did."""
+    agent = delegated_and_paid(store, "bob", is_asked=is_asked)
+
+    assert decided(store, agent) == ["repeat"]
+    assert paid.count("bob") == 1
+
+    assert decided(store, agent) == []
+    assert paid.count("bob") == 2
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["call", "child"])
+def test_control_a_child_pays_what_was_not_paid_since(store: Store, is_asked: bool) -> None:
+    """Another payment is no repeat."""
+    agent = delegated_and_paid(store, "carl", is_asked=is_asked)
+
+    assert decided(store, agent) == []
+    assert paid.count("bob") == 1
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["call", "child"])
+def test_control_without_the_rule_a_child_pays_again(
+    store: Store, is_asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds the payment back is that the model that delegated could not know of the other."""
+    monkeypatch.setattr(repeat_guard, "_was_known", lambda *_: True)
+    agent = delegated_and_paid(store, "bob", is_asked=is_asked)
+
+    assert decided(store, agent) == []
+    assert paid.count("bob") == 2
+
+
+def test_what_a_child_paid_that_waits_now_is_not_paid_again_unasked(store: Store) -> None:
+    """The parent's model is told that the delegation waits, and not what the child did before."""
+    child = Agent("child", backend=Script(use("pay", to="bob"), use("refund", to="eve")), tools=[pay, refund])
+    first = store.thread("t", agent=delegating(child))
+    assert (first.run("go").status, paid) == ("waiting", ["bob"])
+    own = Agent("parent", backend=Script(use("pay", to="bob"), say("Done.")), tools=[pay])
+
+    second = store.thread("t", agent=own).run("pay")
+
+    assert (second.status, paid) == ("waiting", ["bob"])
+    assert [ticket.action for ticket in second.approvals if ticket.tool == "pay"] == ["repeat"]
 
 
 def test_the_roots_ledger_says_what_became_of_a_childs_payment(store: Store) -> None:

@@ -32,6 +32,7 @@ def pay_in(world: World, currency: str, version: str | None = None) -> Tool:
     return pay
 
 
+WAITING = ("awaiting_approval", "approved")
 OTHERWISE = {"another default": ("GBP", None), "another version": ("EUR", "2")}
 
 
@@ -162,13 +163,46 @@ def test_control_of_another_call_a_person_is_told_nothing(store: Store, world: W
     assert "same call" not in question
 
 
+def finishing(world: World) -> Agent:
+    """Return the agent whose model has nothing more to ask for."""
+    return Agent("payer", backend=Script(then=say("Done.")), tools=[pay_in(world, "EUR")])
+
+
+def test_a_payment_that_was_made_since_it_was_asked_about_is_asked_about_again(
+    store: Store, world: World
+) -> None:
+    """The first question was asked before the second input, so it said nothing of the payment made for that."""
+    first, _ = asked_twice(store, world, 3, is_done=False)
+    thread = store.thread("t", agent=finishing(world))
+    (second,) = [each for each in thread.approvals() if each.call != first]
+    thread.decide(second.call, "approve", by="ann")
+    thread.resume(second.run)
+
+    thread.decide(first, "approve", by="ben")
+    asked = thread.resume().approvals
+
+    assert world.counted() == {"3 EUR": 1}
+    assert [(each.call, each.action) for each in asked] == [(first, "repeat")]
+
+
+def test_control_who_was_told_of_an_equal_call_is_asked_once(store: Store, world: World) -> None:
+    """The second question named the first call, which was paid before it was answered."""
+    first, _ = asked_twice(store, world, 3, is_done=False)
+    thread = store.thread("t", agent=finishing(world))
+    for ticket in sorted(thread.approvals(), key=lambda each: each.call != first):
+        thread.decide(ticket.call, "approve", by="ann")
+        assert thread.resume(ticket.run).status == "succeeded"
+
+    assert world.counted() == {"3 EUR": 2}
+
+
 def timed_twice(store: Store, world: World, second: int) -> Thread:
     """Return a thread whose two inputs asked for payments, 3 and `second`, that both waited for a time."""
 
     @perdure.tool(effect="financial")
     def pay(amount: int, call: Call) -> str:
         if call.decision is None:
-            call.suspend(until=0.01)
+            call.suspend(until=0.5)  # both inputs are given before the time comes
         world.do(amount, call.key, call.attempt)
         return "paid"
 
@@ -177,7 +211,7 @@ def timed_twice(store: Store, world: World, second: int) -> Thread:
     thread = store.thread("t", agent=agent)
     thread.run("Pay three.")
     thread.run("Pay.")
-    while any(call.state == "awaiting_approval" for call in thread.calls()) and not thread.approvals():
+    while any(call.state in WAITING for call in thread.calls()) and not thread.approvals():
         store.work(agent, until_idle=True)
     return thread
 
