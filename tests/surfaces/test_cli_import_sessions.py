@@ -94,6 +94,57 @@ def test_a_conversation_of_an_export_that_cannot_be_read_is_named(empty: Shell) 
     assert "cv2" in ended.out
 
 
+def session(folder: Path, name: str) -> None:
+    """Save a session of one line."""
+    line = '{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"%s","message":{"role":"user","content":"Rain?"}}'
+    (folder / f"{name}.jsonl").write_text(line % name + "\n")
+
+
+def test_several_files_are_imported_as_a_thread_each(empty: Shell) -> None:
+    """Each has a row, also one without anything new; one that cannot be read does not stop those after it."""
+    for name in ("s1", "s2", "s3"):
+        session(empty.directory, name)
+    (empty.directory / "junk.jsonl").write_text("no JSON")
+    empty.ok("import", "s1.jsonl")
+
+    ended = empty("import", "s1.jsonl", "s2.jsonl", "junk.jsonl", "missing.jsonl", "s3.jsonl")
+    again = empty("import", "s2.jsonl", "s3.jsonl", "--json")
+
+    rows = [line.split() for line in ended.out.splitlines() if ".jsonl  " in line]
+    assert rows == [
+        ["s1.jsonl", "claude-code:s1", "0", "0"],
+        ["s2.jsonl", "claude-code:s2", "1", "0", "main"],
+        ["s3.jsonl", "claude-code:s3", "1", "0", "main"],
+    ]
+    assert (ended.code, ended.out.count("✗ ")) == (5, 2)
+    assert (again.code, again.json["sources"], again.json["messages"]) == (0, 2, 0)
+
+
+def test_several_files_without_a_session_make_no_store(empty: Shell) -> None:
+    """Each is named with its reason."""
+    (empty.directory / "junk.jsonl").write_text("no JSON")
+
+    ended = empty("import", "junk.jsonl", "missing.jsonl", "more.jsonl", "--json")
+
+    codes = [each["code"] for each in ended.json["refused"]]
+    assert (ended.code, codes) == (5, ["not_a_conversation", "import_not_found", "import_not_found"])
+    assert (empty.directory / "perdure.db").exists() is False
+
+
+def test_several_files_go_to_no_single_thread(empty: Shell) -> None:
+    """`--thread` takes one, and a word that is a thread and a path says nothing about the second."""
+    for name in ("s1", "s2"):
+        session(empty.directory, name)
+    empty.ok("import", "s1.jsonl")
+    (empty.directory / "claude-code:s1").mkdir()
+
+    refused = empty("import", "s1.jsonl", "s2.jsonl", "--thread", "t", "--json")
+    unclear = empty("import", "claude-code:s1", "s2.jsonl", "--json")
+
+    assert (refused.code, refused.error["code"]) == (2, "options_conflict")
+    assert (unclear.code, unclear.error["code"]) == (2, "options_conflict")
+
+
 def test_lines_that_were_edited_are_named_and_the_command_exits_with_4(empty: Shell) -> None:
     """Every time; a file that was refused as well is 5."""
     words = '"message":{"role":"user","content":"Question %d%s?"}'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -21,9 +23,9 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Refused
-from perdure.integrations.importers.import_sessions import RefusedSource, import_sessions
+from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
-from perdure.integrations.importers.sources import find_sources
+from perdure.integrations.importers.sources import find_sources, is_server
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.model.names import did_you_mean, shown_address
@@ -32,11 +34,13 @@ from perdure.runtime.import_messages import format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
+from perdure.store.store import Store
 
 __all__ = ["Imported", "ImportedSessions", "import_"]
 
 _DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _COLUMNS = (
+    Column("file", "quiet", is_id=True),
     Column("thread", "name", is_id=True),
     Column("messages", right=True),
     Column("calls", right=True),
@@ -126,6 +130,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
     others_first: list[str]  # the first few of them
     messages: int
     calls: int
+    sources: int  # paths that were named
     store_made: str | None = None  # the store, if there was none before
 
     @property
@@ -136,14 +141,24 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         return CODES[Conflict] if any(each.edited for each in self.sessions) else 0
 
     def show(self, screen: Screen) -> None:
-        """Print one sentence, a row for each session with something new, and what has no place in a transcript."""
+        """Print one sentence, a row for each session with something new, and what has no place in a transcript.
+
+        If several paths were named, every session has a row, with its file.
+        """
         _say_made(screen, self.store_made)
         said, made = count(self.messages, "message"), count(self.calls, "call")
         screen.say(f"Added {said} and {made} of {count(len(self.sessions), 'session')}.")
+        several = self.sources > 1
         rows = [
-            (each.thread or "", str(each.messages), str(each.calls), ", ".join(each.timelines))
+            (
+                Path(each.source).name if several else "",
+                each.thread or "",
+                str(each.messages),
+                str(each.calls),
+                ", ".join(each.timelines),
+            )
             for each in self.sessions
-            if each.messages
+            if each.messages or several
         ]
         if rows:
             screen.table(_COLUMNS, rows, indent=2)
@@ -165,10 +180,10 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             screen.wrap((told, "quiet"))
         for each in self.refused:
             screen.wrap(("✗ ", "bad"), each.why)
-        if rows:
-            line = next(each.timelines for each in self.sessions if each.messages)
-            place = () if MAIN in line else ("--timeline", line[0])
-            screen.suggest("See it: ", "threads", "log", rows[0][0], *place)
+        new = next((each for each in self.sessions if each.messages), None)
+        if new is not None:
+            place = () if MAIN in new.timelines else ("--timeline", new.timelines[0])
+            screen.suggest("See it: ", "threads", "log", new.thread or "", *place)
 
     def _placed(self, session: ImportedSession) -> list[LossShape]:
         """Return the losses of a session; with its file and its thread if there are several."""
@@ -219,11 +234,11 @@ _Source: TypeAlias = Annotated[
         help="A file, directory or database with sessions; with --thread, a saved conversation, and - is the input",
     ),
 ]
-_File: TypeAlias = Annotated[
-    str | None,
+_More: TypeAlias = Annotated[
+    str,
     Parameter(
         name="FILE",
-        help="A saved conversation, JSON, that is added to the thread SOURCE; - is the input",
+        help="More sources; one alone after a SOURCE that is no path is a saved conversation, added to the thread of that name, and - is the input",
         allow_leading_hyphen=True,
         show_default=False,
     ),
@@ -287,9 +302,8 @@ _Again: TypeAlias = Annotated[
 
 def import_(
     source: _Source,
-    file: _File = None,
     /,
-    *,
+    *more: _More,
     thread: _Thread = None,
     format: _Format = None,
     agent: _Agent = None,
@@ -304,22 +318,29 @@ def import_(
 ) -> Imported | ImportedSessions:
     """Import sessions of other tools, or a saved conversation, as threads
 
-    SOURCE alone is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the
-    address of a PostgreSQL server with LangGraph's tables. Each session becomes a thread, each branch a timeline.
-    Nothing is executed. Import again to add what is new. Exits with 5 if a file was refused, and with 4 if one was edited
-    where it had been imported: the thread stays as it is.
+    SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the address
+    of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
+    Nothing is executed. Import again to add what is new. A file that is refused does not stop the others. Exits with 5 if
+    one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
     says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
     made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
     """
-    if thread is not None and file is not None:
-        advice = "Leave one of them out."
-        raise _refused("a thread was named twice, before FILE and with --thread", "options_conflict", advice)
-    if thread is not None or file is not None:
+    if thread is not None and more:
+        advice = (
+            "Name one file with --thread, or leave --thread out: each session becomes a thread of its own."
+        )
+        why = f"--thread takes one conversation, and {count(1 + len(more), 'word')} came before it"
+        raise _refused(why, "options_conflict", advice)
+    is_thread = thread is None and len(more) == 1 and not _is_place(source)
+    if thread is None and len(more) == 1 and not is_thread and _has_thread(everywhere.store, source):
+        advice = "Name the thread with --thread, or the path as ./PATH."
+        raise _refused(f"'{source}' is a thread, and a path as well", "options_conflict", advice)
+    if thread is not None or is_thread:
         return _import_messages(
             source if thread is None else thread,
-            source if file is None else file,
+            more[0] if is_thread else source,
             format=format,
             agent=agent,
             owner=owner,
@@ -338,13 +359,17 @@ def import_(
             "options_conflict",
             advice,
         )
-    return _import_sessions(source, format, agent, owner, everywhere)
+    return _import_sessions((source, *more), format, agent, owner, everywhere)
+
+
+def _is_place(source: str) -> bool:
+    return is_server(source) or Path(source).expanduser().exists()
 
 
 def _import_sessions(
-    source: str, format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
+    sources: Sequence[str], format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
 ) -> ImportedSessions:
-    if source == "-":
+    if "-" in sources:
         advice = "Name the thread that the input is added to with --thread, or a path with sessions."
         raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
     if format is not None and format not in FORMATS:
@@ -352,6 +377,63 @@ def _import_sessions(
         why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
         advice = f"{hint} A wire format needs --thread.".lstrip()
         raise _refused(why, "session_format_unknown", advice, format=format)
+    alone = len(sources) == 1
+    refused: list[RefusedShape] = []
+    found = _done(sources, lambda source: _check_source(source, format), refused, alone=alone)
+    made = _new_store(everywhere.store) if found else None
+    reports: list[ImportReport] = []
+
+    def add(store: Store, told: Callable[[str, int], None], source: str) -> None:
+        before = sum(each.messages for each in reports)
+        reports.append(
+            import_sessions(
+                store,
+                source,
+                format=format,
+                agent=agent,
+                owner=owner,
+                progress=lambda at: told("message", before + at.messages),
+            )
+        )
+
+    if found:
+        with (
+            open_store(everywhere.store) as store,
+            working("Importing", quiet=everywhere.json) as told,
+        ):
+            _done(found, partial(add, store, told), refused, alone=alone)
+    refused += [_refusal(each.source, each.error) for report in reports for each in report.refused]
+    return ImportedSessions(
+        sessions=[_session(each) for report in reports for each in report.sessions],
+        refused=refused,
+        others=sum(report.others for report in reports),
+        others_first=[name for report in reports for name in report.others_first],
+        messages=sum(report.messages for report in reports),
+        calls=sum(report.calls for report in reports),
+        sources=len(sources),
+        store_made=made,
+    )
+
+
+def _done(
+    sources: Sequence[str], act: Callable[[str], None], refused: list[RefusedShape], *, alone: bool
+) -> list[str]:
+    """Act on each source and return those without an error; errors go to `refused`, or are raised with `alone`."""
+    found: list[str] = []
+    for source in sources:
+        try:
+            act(source)
+        except PerdureError as error:
+            if alone:
+                raise
+            refused.append(_refusal(source, error))
+        else:
+            found.append(source)
+    return found
+
+
+def _check_source(source: str, format: str | None) -> None:
+    """Raise an error if a source holds no session; a store or a saved conversation is named as what it is."""
     try:
         find_sources(source, format)  # before anything is made
     except Invalid as error:
@@ -363,28 +445,6 @@ def _import_sessions(
         if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
             raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
         raise
-    made = _new_store(everywhere.store)
-    with (
-        open_store(everywhere.store) as store,
-        working("Importing", quiet=everywhere.json) as told,
-    ):
-        report = import_sessions(
-            store,
-            source,
-            format=format,
-            agent=agent,
-            owner=owner,
-            progress=lambda at: told("message", at.messages),
-        )
-    return ImportedSessions(
-        sessions=[_session(each) for each in report.sessions],
-        refused=[_refusal(each) for each in report.refused],
-        others=report.others,
-        others_first=list(report.others_first),
-        messages=report.messages,
-        calls=report.calls,
-        store_made=made,
-    )
 
 
 def _is_store(source: str) -> bool:
@@ -396,9 +456,8 @@ def _is_store(source: str) -> bool:
     return True
 
 
-def _refusal(refused: RefusedSource) -> RefusedShape:
-    why = " ".join(explain(refused.error)).rstrip()
-    return RefusedShape(source=refused.source, code=refused.code, why=why)
+def _refusal(source: str, error: PerdureError) -> RefusedShape:
+    return RefusedShape(source=source, code=error.code, why=" ".join(explain(error)).rstrip())
 
 
 def _session(report: SessionReport) -> ImportedSession:
