@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import Agent
 from perdure.store.store import Store
-from perdure.testing import Script, say
+from perdure.testing import Script, say, use
 from tests.server.client import Client, key, serving
 
 THREAD = "/v1/threads/chat"
@@ -111,6 +111,36 @@ def test_a_repeated_input_is_answered_with_its_own_run(client: Client) -> None:
     again = ask("one").json["run"]["id"]
 
     assert again == first != second
+
+
+def test_a_decision_that_is_sent_again_is_answered_as_the_first_time(store: Store) -> None:
+    """After the run has ended, too, if the run is named; another verdict is told what was decided."""
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    payer = Agent("payer", backend=Script(use("pay"), say("Paid.")), tools=[pay])
+    (asked,) = store.thread("bill", agent=payer).run("Pay").approvals
+    path, body = "/v1/threads/bill", {"call": asked.call, "verdict": "approve", "why": "agreed"}
+    with serving(store, payer) as client:
+        decided = [client.post(f"{path}/decide", body).json for _ in range(2)]
+        named = {"run": decided[0]["call"]["run"]}
+        first, again = (client.post(f"{path}/resume", named) for _ in range(2))
+        unnamed = client.post(f"{path}/resume", {})
+        other = client.post(f"{path}/decide", body | {"verdict": "deny"})
+
+    assert [each["decision"] for each in decided] == [decided[0]["decision"]] * 2
+    assert (first.status, first.json["text"], again.json) == (200, "Paid.", first.json)
+    assert (unnamed.status, unnamed.json["code"], "`run`" in unnamed.json["advice"]) == (
+        404,
+        "open_run_missing",
+        True,
+    )
+    assert (other.status, other.json["code"]) == (409, "decided")
+    assert "approve" in other.json["detail"]
+    assert "agreed" in other.json["detail"]
 
 
 def follow_to_end(client: Client) -> None:

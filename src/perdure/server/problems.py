@@ -117,6 +117,10 @@ FOR_HTTP: Mapping[str, str] = {
         f"Any commit can still be reached: POST {_THREAD}/undo with `to`, or POST {_THREAD}/fork with `at`."
     ),
     "op_reused": "Use a new Idempotency-Key for a new intent.",
+    "open_run_missing": (
+        f"Name the run: POST {_THREAD}/resume with `run` answers again with the result of one that has ended. "
+        f"GET {_THREAD}/runs lists them."
+    ),
     "opened_read_only": "The server has opened this store to read only: it has to be started anew to write.",
     "parent_run_undone": (
         f"Take the undo back with POST {_THREAD}/redo on that thread, or end the child with POST {_THREAD}/cancel."
@@ -158,6 +162,7 @@ FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
     "failed_run_undone": "Send it with another id.",
     "in_doubt": "Send it again with the same id; it will not be applied twice.",
     "op_reused": "Send a new intent with a new id.",
+    "open_run_missing": "It may have ended since: ask for the messages of the thread.",
     "run_failed": "Send it again with the same id to go on with the run.",
 }
 

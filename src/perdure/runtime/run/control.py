@@ -511,7 +511,13 @@ def _to_resume(env: RunEnvironment, id: str | None) -> VersionedRun:
     why = f"no run on '{timeline}' of '{space.label}' was cut off or waits; nothing was done."
     last = next(iter(records.last(space, 1)), None)
     if last is None or last.state != "failed" or last.timeline != timeline:
-        raise NotFound(why, code="open_run_missing", thread=space.label, timeline=timeline)
+        raise NotFound(
+            why,
+            code="open_run_missing",
+            advice="Name the run: one that has ended gives its result again.",
+            thread=space.label,
+            timeline=timeline,
+        )
     advice = f"The last one failed: try it again with resume('{last.id}', retry=True)."
     raise NotFound(
         why, code="last_run_failed", advice=advice, thread=space.label, timeline=timeline, run=last.id
