@@ -125,6 +125,74 @@ def test_half_a_character_is_repaired_and_reported_with_its_place(empty: Shell) 
     assert spoken(empty) == [("user", "\U0001f600"), ("user", "Hm \ufffd")]
 
 
+ROWS = '{"role":"system","content":"Be brief."}\n\n{"role":"user","content":"Rain?"}\n'
+
+
+@pytest.mark.parametrize(
+    ("row", "places"),
+    [
+        ('{"role":"user","content":[{"type":"weird"}]}', ["line 5: content[0]"]),
+        ('{"role":"user","content":"Hm \\ud83d"}', ["line 5: content"]),
+        ('{"role":"tool","tool_call_id":"c9","content":"1"}', ["line 5: tool_results[0]"]),
+    ],
+)
+def test_places_of_losses_are_lines_of_the_file(empty: Shell, row: str, places: list[str]) -> None:
+    """Blank lines count, and in a file that has grown the lines that were there; control: without a blank line."""
+    chat = ("--format", "openai-chat")
+    begun = bring(empty, ROWS, *chat)
+    grown = bring(empty, ROWS + "\n" + row + "\n", *chat)
+    control = bring(empty, ROWS.replace("\n\n", "\n") + row, "--again", *chat)
+
+    assert begun.json["losses"] == []
+    assert [each["where"] for each in grown.json["losses"]] == places
+    assert [each["where"] for each in control.json["losses"]] == [places[0].replace("5", "3")]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ('{"role":"narrator","content":"Once."}', "line 5 of chat.jsonl has the role 'narrator'"),
+        ('{"type":"header"}', "line 5 of chat.jsonl is no Chat message"),
+        (
+            '{"role":"user","content":"No',
+            "line 5 of chat.jsonl is not JSON: Unterminated string starting at (column 26)",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(empty: Shell, row: str, told: str) -> None:
+    """As the editor of the user counts it."""
+    ended = bring(empty, ROWS + "\n" + row + "\n", "--format", "openai-chat")
+
+    assert ended.code == 2
+    assert told in ended.error["message"]
+
+
+def test_a_line_that_was_edited_is_named_in_the_conflict(empty: Shell) -> None:
+    """Control: in a JSON list it has a number."""
+    answer = '{"role":"assistant","content":"%s"}\n'
+    bring(empty, ROWS + "\n" + answer % "Sun.")
+
+    edited = bring(empty, ROWS + "\n" + answer % "Snow.")
+    listed = bring(
+        empty, json.dumps([json.loads(row) for row in (ROWS + answer % "Snow.").split("\n") if row])
+    )
+
+    assert (edited.code, listed.code) == (4, 4)
+    assert "line 5 of chat.jsonl" in edited.error["message"]
+    assert "number 3" in listed.error["message"]
+
+
+def test_words_of_the_system_in_a_field_of_their_own_are_no_item_of_the_list(empty: Shell) -> None:
+    """The place of a result is that in the list; control: of a list with them, it is one more."""
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t9", "content": "1"}]}
+    asked = {"role": "user", "content": "Rain?"}
+    body = {"system": "Be brief.", "messages": [asked, result]}
+
+    losses = bring(empty, json.dumps(body), "--format", "anthropic-messages").json["losses"]
+
+    assert [each["where"] for each in losses] == ["messages[1].tool_results[0]"]
+
+
 @pytest.mark.parametrize("form", ["dump", "dict", "constructor", "role"])
 def test_messages_of_langchain_are_read(empty: Shell, form: str) -> None:
     """In each form in which they are saved; the block that repeats a call is left out."""

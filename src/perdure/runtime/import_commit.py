@@ -88,9 +88,11 @@ def commit_steps(
     op_id: str | None = None,
     intent: Digest | None = None,
     marks: Callable[[str], Sequence[CellWrite]] = lambda _label: (),
+    first_message: int = 0,
 ) -> ImportedCommits:
     """Write `steps` on top of `head`, one commit each; raise `StaleHead` or `Moved` if another writer was first.
 
+    `first_message` is the number that the report gives to the first message of a step without a place.
     `called` has the agent's tools by the names that the vendor makes of theirs.  `marks` are cells of the same write,
     by the label of the first commit.
     """
@@ -99,7 +101,7 @@ def commit_steps(
     label = first = journal.run
     ours = _OwnCalls(env, called, head)
     drafted: list[tuple[str, ImportStep, list[tuple[Message, list[Staged]]]]] = []
-    count = 0
+    count = first_message
     for number, step in enumerate(steps):
         label = f"{first}{_TURN}{number + 1}" if number and step.begins_turn else label
         ours.begin(number, label, step.backend)
@@ -120,7 +122,7 @@ def commit_steps(
     write_staged(journal, op_id, intent, transitions, marks(first))
     return ImportedCommits(
         head=journal.head,
-        messages=count,
+        messages=count - first_message,
         calls=len(ours.made),
         calls_open=ours.open_calls,
         losses=tuple(ours.losses),

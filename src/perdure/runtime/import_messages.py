@@ -161,6 +161,13 @@ def cells_for(space: Space, items: Sequence[ImportedItem], label: str) -> list[C
     return written
 
 
+def _unlisted(given: object, field: str, said: Sequence[Message]) -> int:
+    """Return how many messages are before the list: the words of the system, where they have a field of their own."""
+    listed = cast("Mapping[str, Any]", given).get(field) if isinstance(given, Mapping) else given
+    is_separate = isinstance(listed, list) and len(said) == len(cast("list[Any]", listed)) + 1
+    return int(is_separate and said[0].role == "system")
+
+
 def _has_unnamed(given: object, field: str, items: Sequence[ImportedItem]) -> bool:
     """True if a message has no id by which it could be known."""
     if any(item.place == _REPLY for item in items):
@@ -354,6 +361,9 @@ class _Adding:
             op_id=op_id,
             intent=intent,
             marks=lambda label: cells_for(space, left.new, label),
+            first_message=0
+            if left.known
+            else len(said) - len(messages) - _unlisted(given, _field(self._api), said),
         )
         losses = (*left.losses, *done.losses)
         return Added(head=done.head, messages=done.messages, calls=done.calls, losses=losses)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
@@ -48,6 +50,7 @@ _COLUMNS = (
 )
 
 
+_ITEM = re.compile(r"(?:messages|input|contents)\[(\d+)\]\.?(.*)", re.DOTALL)
 _EDITED_NAMED = 5  # of the lines that were edited
 
 
@@ -492,22 +495,19 @@ def _import_messages(
     op_id: str | None,
     everywhere: Everywhere,
 ) -> Imported:
-    given = _conversation(file, format)
+    given, lines = _conversation(file, format)
     ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
-    if format is None:
-        format = _found_format(file, ready, thread, needs_agent=needs_agent)
-    context, _ = read(ready.value, format)  # before anything is made
+    with _naming_lines(file, lines):
+        if format is None:
+            format = _found_format(file, ready, thread, needs_agent=needs_agent)
+        context, _ = read(ready.value, format)  # before anything is made
     if needs_agent:
         advice = "Give --agent NAME, the agent whose thread it becomes."
-        raise Invalid(
-            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
-            code="agent_missing",
-            advice=advice,
-            thread=thread,
-        )
+        why = f"there is no thread '{thread}', and no agent was named"
+        raise _refused(why, "agent_missing", advice, thread=thread)
     made = _new_store(everywhere.store)
-    with open_store(everywhere.store) as store:
+    with _naming_lines(file, lines), open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
         placed = found if timeline == MAIN else found.on(timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
@@ -531,14 +531,43 @@ def _import_messages(
             calls_unknown=sum(call.state == "unknown" for call in made_calls),
             repeated=max(0, len(context.messages) + bool(context.system) - added),
             head=HeadShape.of(placed.head),
-            losses=losses_of(losses),
+            losses=losses_of(
+                msgspec.structs.replace(each, where=_in_file(each.where, lines)) for each in losses
+            ),
             store_made=made,
             looks_like=_other_format(ready, format) if losses else None,
         )
 
 
-def _conversation(file: str, format: str | None) -> Any:
-    """Return what a file holds: one JSON, or a list of the messages that its lines are."""
+@contextmanager
+def _naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
+    """Let errors of the block name lines of the file in place of items of the list that they are; without lines, nothing."""
+    try:
+        yield
+    except (Invalid, Conflict) as error:
+        where, differs = error.facts.get("where"), error.facts.get("differs")
+        if isinstance(where, str) and (place := _in_file(where, lines, file)) != where:
+            told = error.message.replace(where, place, 1)
+            raise Invalid(
+                told, code=error.code, advice=error.advice, **{**error.facts, "where": place}
+            ) from error
+        if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
+            told = error.message.replace(f"number {differs}", f"line {lines[differs - 1]} of {file}", 1)
+            raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
+        raise
+
+
+def _in_file(where: str, lines: Sequence[int], file: str = "") -> str:
+    """Return a place of a list by the line of its file, such as "line 7: content[0]"; as it is without lines."""
+    found = _ITEM.match(where)
+    if found is None or int(found[1]) >= len(lines):
+        return where
+    line = f"line {lines[int(found[1])]}" + (f" of {file}" if file else "")
+    return f"{line}: {found[2]}" if found[2] else line
+
+
+def _conversation(file: str, format: str | None) -> tuple[Any, tuple[int, ...]]:
+    """Return what a file holds: one JSON, or a list of the messages that its lines are, with their numbers."""
     if format in FORMATS:
         why = f"{format} is a format of sessions, not of a saved conversation"
         advice = "Leave --thread out: each session becomes a thread of its own."
@@ -552,7 +581,7 @@ def _conversation(file: str, format: str | None) -> Any:
         )
         why = f"{file} holds {whole} conversations, one a line, and a thread holds one"
         raise _refused(why, "conversations_several", advice, file=file, conversations=whole)
-    return given
+    return given, lines
 
 
 def _other_format(given: PreparedInput, format: str) -> str | None:
@@ -585,7 +614,7 @@ def _is_no_conversation(source: str) -> bool:
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(_conversation(source, None))
+        return not formats_of(_conversation(source, None)[0])
     except Invalid as error:
         if error.code == "conversations_several":
             raise

@@ -144,16 +144,17 @@ def read_json(file: str, *, undone: str = "nothing was done") -> Any:
     return _json_of(file, _text_of(file, undone), undone)
 
 
-def read_values(file: str, *, undone: str) -> tuple[Any, int]:
-    """Return the JSON of a file, or the values of JSON lines as a list, and the number of lines; 0 for one JSON.
+def read_values(file: str, *, undone: str) -> tuple[Any, tuple[int, ...]]:
+    """Return the JSON of a file, or the values of JSON lines as a list, each with its line; no lines for one JSON.
 
     Raises `Invalid` if it is neither, and names the first line that is no JSON.
     """
     text = _text_of(file, undone)
     rows = [(at, row) for at, row in enumerate(text.split("\n"), 1) if row.strip()]
     if len(rows) < 2 or not rows[0][1].lstrip().startswith("{") or not _is_json(rows[0][1]):
-        return _json_of(file, text, undone), 0
-    return [_json_of(f"line {at} of {file}", row, undone) for at, row in rows], len(rows)
+        return _json_of(file, text, undone), ()
+    values = [_json_of(f"line {at} of {file}", row, undone, is_row=True) for at, row in rows]
+    return values, tuple(at for at, _ in rows)
 
 
 def _text_of(file: str, undone: str) -> str:
@@ -180,12 +181,15 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _json_of(file: str, text: str, undone: str) -> Any:
+def _json_of(file: str, text: str, undone: str, *, is_row: bool = False) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
+        why = str(error)
+        if is_row and isinstance(error, json.JSONDecodeError):  # its own line is that of the row: 1
+            why = f"{error.msg} (column {error.colno})"
         raise Invalid(
-            f"{file} is not JSON: {error}; {undone}.",
+            f"{file} is not JSON: {why}; {undone}.",
             code="not_json",
             file=file,
         ) from error
