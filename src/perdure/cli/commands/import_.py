@@ -503,9 +503,7 @@ def _import_messages(
             format = _found_format(file, ready, thread, needs_agent=needs_agent)
         context, _ = read(ready.value, format)  # before anything is made
     if needs_agent:
-        advice = "Give --agent NAME, the agent whose thread it becomes."
-        why = f"there is no thread '{thread}', and no agent was named"
-        raise _refused(why, "agent_missing", advice, thread=thread)
+        raise _no_agent(thread)
     made = _new_store(everywhere.store)
     with _naming_lines(file, lines), open_store(everywhere.store) as store:
         found = store.thread(thread, agent=agent, owner=owner)
@@ -619,6 +617,15 @@ def _is_no_conversation(source: str) -> bool:
         if error.code == "conversations_several":
             raise
         return True
+
+
+def _no_agent(thread: str) -> Invalid:
+    return Invalid(
+        f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+        code="agent_missing",
+        advice="Give --agent NAME, the agent whose thread it becomes.",
+        thread=thread,
+    )
 
 
 def _not_a_conversation(file: str, what: str) -> Invalid:
