@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Store, Thread, Tool
+from perdure import Agent, Call, Store, Thread, Tool
 from perdure.engines.contract import CellWrite
 from perdure.history.space import Space
 from perdure.ledger import repeat_guard
@@ -58,6 +58,33 @@ def test_the_guard_asks_before_it_is_sent_again(
     assert asked.status == "waiting"
     assert [ticket.action for ticket in asked.approvals] == ["repeat"]
     assert world.done == {}
+    assert store.verify().ok
+
+
+@pytest.mark.parametrize("to", ["ann", "bob"])
+def test_a_child_is_asked_about_what_came_into_the_thread_above(
+    store: Store, world: Counting, to: str
+) -> None:
+    """The agent of the thread has no such tool, only its child has; control: another payment is made."""
+    child = payer(world.tool(), to=to)
+
+    @perdure.tool(effect="none")
+    def delegate(call: Call) -> str:
+        """Let another agent do it."""
+        return str(call.run(child, "Pay").text)
+
+    agent = Agent("boss", backend=Script(use("delegate"), then=say("Done."), backend=B), tools=[delegate])
+    thread = brought_in(store, agent, told(), known=True)
+
+    asked = thread.run("Did Ann get her rent?")
+
+    is_repeat = to == "ann"
+    assert [ticket.action for ticket in asked.approvals] == ["repeat"] * is_repeat
+    assert sum(world.done.values()) == (not is_repeat)
+    for ticket in asked.approvals:
+        thread.decide(ticket.call, "approve", by="ben")
+        thread.resume()
+    assert sum(world.done.values()) == 1
     assert store.verify().ok
 
 

@@ -295,7 +295,7 @@ def clearance(
     # Of edited arguments the question said nothing.
     is_same = record.first_fingerprint in (None, record.fingerprint)
     if record.reach.guarded and tool.repeat_guard != "allow":
-        space = _identify_imported(round_context, tool, space)
+        space = _identify_imported(round_context, tool, round_context.space, space)
     verdict = repeat_guard.check(
         space,
         record,
@@ -307,6 +307,9 @@ def clearance(
     )
     parent, in_root = round_context.env.parent, None
     if parent is not None and record.reach.guarded:
+        if tool.repeat_guard != "allow":  # the agent of the root thread may not have the tool
+            root = root_ledger.root_of(space, parent)
+            _identify_imported(round_context, tool, root, root)
         in_root = root_ledger.check(space, parent, record, policy=tool.repeat_guard, ticket=ticket)
     cases = {each.case for each in (verdict, in_root) if isinstance(each, Repeats)}
     if cases - {"again"}:
@@ -408,12 +411,13 @@ def fingerprint_here(tool: Tool, args: str) -> str:
         return fingerprint_of(tool.name, tool.version, args)
 
 
-def _identify_imported(round_context: RoundContext, tool: Tool, known: Space) -> Space:
-    """Record fingerprints for calls to `tool` that were imported when the agent did not have it.
+def _identify_imported(round_context: RoundContext, tool: Tool, space: Space, known: Space) -> Space:
+    """Record fingerprints for calls to `tool` that were imported into a space when its agent did not have it.
 
-    Returns the space with the answers that are still good: all of `known`, or none if anything was written.
+    The space is the one of the run, or of the root thread of a child run.  Returns it with the answers that are still
+    good: all of `known`, or none if anything was written.
     """
-    space, imports = round_context.space, round_context.env.store_runtime.imports
+    imports = round_context.env.store_runtime.imports
     if imports.are_all(known, tool.name):
         return known
     (end,) = known.ask(LedgerOf(space.name))  # before the marks are read: a later import is not missed
@@ -427,10 +431,13 @@ def _identify_imported(round_context: RoundContext, tool: Tool, known: Space) ->
     for name in names:
         while found := repeat_guard.unlearnt(space, name, limit=_IMPORTED_AT_ONCE):
             known = space
-            transitions = [_identified(round_context, tool, call) for call in found]
-            cells = repeat_guard.learning(space, [each.record for each in transitions])
+            first, *others = [_identified(space, tool, call) for call in found]
+            cells = repeat_guard.learning(space, [each.record for each in (first, *others)])
             try:
-                round_context.journal.post(transitions[0].also(cells=cells), *transitions[1:])
+                if space.name == round_context.space.name:
+                    round_context.journal.post(first.also(cells=cells), *others)
+                else:
+                    calls.post(space, (first.also(cells=cells), *others))
             except Lost:
                 raise
             except Moved:
@@ -439,7 +446,7 @@ def _identify_imported(round_context: RoundContext, tool: Tool, known: Space) ->
     return known
 
 
-def _identified(round_context: RoundContext, tool: Tool, call: VersionedCall) -> CallTransition:
+def _identified(space: Space, tool: Tool, call: VersionedCall) -> CallTransition:
     """Return the transition of an imported call whose tool is known now; an error of one that only reads is a failure."""
     record = call.record
     is_error = record.state == "unknown" and record.result is not None
@@ -447,17 +454,17 @@ def _identified(round_context: RoundContext, tool: Tool, call: VersionedCall) ->
     return calls.advance(
         call,
         *states,
-        at=round_context.now(),
-        fingerprint=_imported_fingerprint(round_context, tool, record.args),
+        at=space.clock(),
+        fingerprint=_imported_fingerprint(space, tool, record.args),
         version=tool.version,
         effect=tool.reach.effect,
         idempotent=tool.reach.idempotent,
     )
 
 
-def _imported_fingerprint(round_context: RoundContext, tool: Tool, args: Digest) -> str:
+def _imported_fingerprint(space: Space, tool: Tool, args: Digest) -> str:
     try:
-        return fingerprint_here(tool, round_context.space.body(args).decode("utf-8", "surrogatepass"))
+        return fingerprint_here(tool, space.body(args).decode("utf-8", "surrogatepass"))
     except Forgotten:
         return fingerprint_of(tool.name, tool.version, args)  # nothing is left to compare with
 

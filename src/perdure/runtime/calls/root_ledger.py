@@ -27,7 +27,7 @@ from perdure.model.run import ParentCall
 from perdure.model.ticket import Ticket
 from perdure.runtime.session import records
 
-__all__ = ["check", "enter", "settle", "settle_call"]
+__all__ = ["check", "enter", "root_of", "settle", "settle_call"]
 
 # How the entry gets from `started` to the state of the call itself; a call that was asked about and then not made
 # has failed here.
@@ -47,7 +47,7 @@ def check(
     space: Space, parent: ParentCall, record: CallRecord, *, policy: Policy, ticket: Ticket | None
 ) -> Verdict:
     """Decide whether the root thread's repeat guard lets a call of a child run start; `space` is the child's."""
-    root = _root(space, parent)
+    root = root_of(space, parent)
     return repeat_guard.check(
         root,
         msgspec.structs.replace(record, timeline=parent.root_timeline),
@@ -64,7 +64,7 @@ def enter(space: Space, parent: ParentCall, record: CallRecord, verdict: MayStar
 
     Raises `Moved`, having written nothing, if an equal call has started since the guard was asked.
     """
-    root = _root(space, parent)
+    root = root_of(space, parent)
     current, now = calls.find(root, record.id), space.clock()
     if current is None:
         entry = CallRecord(
@@ -95,7 +95,7 @@ def enter(space: Space, parent: ParentCall, record: CallRecord, verdict: MayStar
 
 def settle(space: Space, parent: ParentCall, made: Sequence[CallRecord]) -> None:
     """Copy what became of calls of a child run to their entries in the root thread's ledger."""
-    root = _root(space, parent)
+    root = root_of(space, parent)
     wanted = [record for record in made if record.reach.guarded and record.attempt]
     for record, current in zip(wanted, calls.find_many(root, [each.id for each in wanted]), strict=True):
         states = _STATES.get(record.state)
@@ -129,5 +129,6 @@ def settle_call(space: Space, record: CallRecord) -> None:
         settle(space, run.record.parent, (record,))
 
 
-def _root(space: Space, parent: ParentCall) -> Space:
+def root_of(space: Space, parent: ParentCall) -> Space:
+    """Return the space of the root thread of a child run, whose call `parent` is; `space` is the child's."""
     return space.beside(parent.root_space, parent.root_thread)
