@@ -148,7 +148,20 @@ def test_a_thread_cannot_be_begun_for_another_owner(client: Client, store: Store
         for at, owner in enumerate(("ann", "bob", None))
     ]
 
-    assert statuses == [201, 403, 403]
+    assert statuses == [201, 403, 201]
+    assert store.thread("t2").owner == "ann"
+
+
+def test_a_key_of_several_owners_is_told_which_to_give(client: Client, store: Store) -> None:
+    """None of them is chosen; control: a key without limits begins a thread of no owner."""
+    mine = Client(client.port, key(store, "me", "operator", owners=["ann", "bob"]))
+
+    refused = mine.post("/v1/threads", {"id": "t", "agent": "assistant"})
+    begun = client.post("/v1/threads", {"id": "u", "agent": "assistant"})
+
+    assert (refused.status, refused.json["code"]) == (403, "outside_limits")
+    assert "ann, bob" in refused.json["advice"]
+    assert (begun.status, store.thread("u").owner) == (201, None)
 
 
 def test_a_removed_key_is_refused(client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

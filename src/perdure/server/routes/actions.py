@@ -48,6 +48,8 @@ from perdure.store.thread import Thread
 
 __all__ = ["Steered", "can_go_on", "runner"]
 
+_NAMED_MAX = 10  # owners that an error names
+
 
 class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request asks for; a field that is unknown is refused."""
@@ -58,7 +60,7 @@ class EmptyBody(BaseBody, frozen=True, kw_only=True):
 
 
 class BeginBody(BaseBody, frozen=True, kw_only=True):
-    """A thread of an agent; id null: a new one."""
+    """A thread of an agent; id null: a new one; owner null: the one to which the credential is limited, if any."""
 
     agent: str
     id: str | None = None
@@ -69,9 +71,14 @@ class BeginBody(BaseBody, frozen=True, kw_only=True):
 def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
     """Begin a thread for an agent, or open the existing one."""
     id = body.id if body.id is not None else call.op_id or call.server.new_id()
-    if body.agent == SERVER or not call.access.sees(id, body.agent, body.owner):
+    owners = call.access.owners or ()
+    owner = owners[0] if body.owner is None and len(owners) == 1 else body.owner
+    if body.agent == SERVER or not call.access.sees(id, body.agent, owner):
         raise HttpProblem(
-            403, "outside_limits", "this credential may not begin such a thread; nothing was begun."
+            403,
+            "outside_limits",
+            "this credential may not begin such a thread; nothing was begun.",
+            advice=_allowed(call, owner),
         )
     try:
         call.thread(id=id)  # one that the credential may not see does not become visible by being begun
@@ -79,7 +86,7 @@ def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
     except NotFound:
         call.status = 201
     try:
-        thread = call.store.thread(id, agent=call.server.agents.get(body.agent, body.agent), owner=body.owner)
+        thread = call.store.thread(id, agent=call.server.agents.get(body.agent, body.agent), owner=owner)
     except Conflict as conflict:
         raise Conflict(
             f"thread '{id}' is another agent's or owner's; nothing was begun.", code="thread_taken", thread=id
@@ -87,6 +94,14 @@ def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
     call.check_seen(thread)
     call.head = thread.head
     return BegunThread.of(thread)
+
+
+def _allowed(call: HttpCall, owner: str | None) -> str:
+    """Say which threads the credential may begin."""
+    owners = call.access.owners or ()
+    if owners and owner not in owners:
+        return f"Give one of its owners: {', '.join(owners[:_NAMED_MAX])}."
+    return "GET /v1/session has the limits of the credential."
 
 
 class RunBody(BaseBody, frozen=True, kw_only=True):
