@@ -83,6 +83,45 @@ def test_a_request_that_only_reads_leaves_the_rules_of_the_agent(
     assert merges(store)
 
 
+def test_a_misspelled_agent_begins_no_thread(client: Client, store: Store) -> None:
+    """The answer names the one that is meant; control: a worker may have another agent, or one that the store knows."""
+    refused = client.post("/v1/threads", {"agent": "asistant", "id": "new"})
+    store.thread("theirs", agent="assistant-2")
+    begun = [
+        client.post("/v1/threads", {"agent": name}).status
+        for name in ("translator", "assistant-2", "assistant")
+    ]
+
+    assert (refused.status, refused.json["code"]) == (404, "agent_not_found")
+    assert "Did you mean 'assistant'?" in refused.json["detail"]
+    assert begun == [201] * 3
+    assert "new" not in [each.id for each in store.threads()]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("run", {"text": "Hi"}),
+        ("ai-sdk", {"messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}]}),
+        (
+            "ag-ui",
+            {"threadId": "odd", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hi"}]},
+        ),
+    ],
+)
+def test_a_stream_of_a_misspelled_agent_is_refused_with_the_name_that_is_meant(
+    client: Client, store: Store, path: str, body: Any
+) -> None:
+    """The stream does not begin, and nothing waits for a worker."""
+    store.thread("odd", agent="asistant")
+
+    reply = client.post(f"/v1/threads/odd/{path}", body, Accept="text/event-stream")
+
+    assert (reply.status, reply.json["code"]) == (422, "agent_not_served")
+    assert "Did you mean 'assistant'?" in reply.json["detail"]
+    assert store.thread("odd").runs() == []
+
+
 def test_a_run_records_the_agent_that_it_runs(client: Client, store: Store) -> None:
     """Control: a run does declare its agent, so the rule is gone."""
     declare_counter(store)

@@ -588,6 +588,7 @@ def test_only_one_place_opens_threads_for_requests() -> None:
 
     assert opening == {
         ("actions", "begin_thread"),  # checks what it has begun, and answers with its head
+        ("actions", "is_misnamed"),  # looks whether an agent has another thread, and shows none
         ("app", "_sees_line"),  # checks a stream
         ("app", "declared"),  # gives the limits of the handle on
         ("keys", "ls"),

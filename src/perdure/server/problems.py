@@ -79,6 +79,7 @@ FOR_HTTP: Mapping[str, str] = {
         f"Start the server with code that has it, or move the thread to another with POST {_THREAD}/switch; a run that "
         f"was cut off has to be ended first, with POST {_THREAD}/cancel."
     ),
+    "agent_not_found": "GET /v1/agents lists the agents; a worker's new agent begins its first thread there.",
     "backend_without_requests": f"GET {_THREAD}/context has what the model is shown.",
     "busy": f"Wait for it, or end it with POST {_THREAD}/cancel.",
     "call_not_found": f"GET {_THREAD}/calls lists the calls.",

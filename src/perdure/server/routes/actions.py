@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import UNSET
 from perdure import aio
 from perdure.aio.proxy import EventIterator
 from perdure.errors import Conflict, Invalid, NotFound
+from perdure.model import names
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.effect import Effect
@@ -46,9 +48,9 @@ from perdure.shapes.threads import (
 )
 from perdure.store.thread import Thread
 
-__all__ = ["Steered", "can_go_on", "runner"]
+__all__ = ["Steered", "can_go_on", "is_misnamed", "not_served", "runner"]
 
-_NAMED_MAX = 10  # owners that an error names
+_NAMED_MAX = 10  # owners that an error names, and runs that are looked at
 
 
 class BaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +82,7 @@ def begin_thread(call: HttpCall, body: BeginBody) -> BegunThread:
             "this credential may not begin such a thread; nothing was begun.",
             advice=_allowed(call, owner),
         )
+    _check_agent(call, body.agent)
     try:
         call.thread(id=id)  # one that the credential may not see does not become visible by being begun
         call.status = 200
@@ -102,6 +105,18 @@ def _allowed(call: HttpCall, owner: str | None) -> str:
     if owners and owner not in owners:
         return f"Give one of its owners: {', '.join(owners[:_NAMED_MAX])}."
     return "GET /v1/session has the limits of the credential."
+
+
+def _check_agent(call: HttpCall, agent: str) -> None:
+    """Raise `NotFound` for the misspelled name of a served agent; a name that the store knows may be a worker's."""
+    hint = "" if call.server.can_run(agent) else names.did_you_mean(agent, call.served)
+    if hint and next(call.store.agents(prefix=agent), None) != agent:
+        raise NotFound(
+            f"there is no agent '{agent}'. {hint}Nothing was begun.",
+            code="agent_not_found",
+            agent=agent,
+            served=tuple(call.served),
+        )
 
 
 class RunBody(BaseBody, frozen=True, kw_only=True):
@@ -191,7 +206,7 @@ def resume(call: HttpCall, query: LineQuery, body: ResumeBody) -> RunResult | On
     if _waits(call, body):
         return _ended(call, found, lambda thread: thread.resume(body.run, retry=body.retry))
     if found is None:
-        raise _not_served(call)
+        raise not_served(call)
     return OnLoop(partial(_resume_on_loop, call, awaitable(call.server.store, found), body))
 
 
@@ -234,7 +249,7 @@ def _opened(call: HttpCall, timeline: str) -> Thread | None:
 def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
     """Queue the input for a worker that has the agent; raises if the client waits for an answer."""
     if not body.is_queued and (body.wait or _wants_events(call)):
-        raise _not_served(call)
+        raise not_served(call)
     call.status = 202
     thread = call.target(timeline)
     run = thread.start(body.text, id=id) if body.at is None else thread.schedule(body.text, body.at, id=id)
@@ -243,13 +258,26 @@ def _queued(call: HttpCall, timeline: str, body: RunBody, id: str) -> OneRun:
     return OneRun(thread=thread.id, run=RunShape.now(thread, record))
 
 
-def _not_served(call: HttpCall) -> Invalid:
+def not_served(call: HttpCall) -> Invalid:
+    """Return the error for a thread whose agent this server cannot run."""
+    agent = call.thread().agent
     return Invalid(
-        f"this server does not have the agent of '{call.segments['thread']}' with its tools; nothing was run.",
+        f"this server does not have the agent of '{call.segments['thread']}' with its tools, '{agent}'. "
+        f"{names.did_you_mean(agent, call.served)}Nothing was run.",
         code="agent_not_served",
         advice="Start it with --code, or send queue: true and let a worker run it.",
+        agent=agent,
         served=tuple(call.served),
     )
+
+
+def is_misnamed(call: HttpCall, thread: Thread) -> bool:
+    """True if the agent of a thread is a misspelled name of a served one: no worker has run it, and no other thread has it."""
+    if not names.near(thread.agent, call.served):
+        return False
+    begun = any(each.state != "created" for each in thread.runs(limit=_NAMED_MAX))
+    first = islice(call.store.threads(), names.COMPARED_MAX)
+    return not begun and all(each.id == thread.id or each.agent != thread.agent for each in first)
 
 
 def _wants_events(call: HttpCall) -> bool:
@@ -269,7 +297,7 @@ async def _streamed(call: HttpCall, thread: aio.Thread, happenings: EventIterato
 def _ended(call: HttpCall, thread: Thread | None, run: Callable[[Thread], Result]) -> RunResult:
     """Answer with the result of a run, which goes on if the client leaves; `thread` None: the agent is not served."""
     if thread is None:
-        raise _not_served(call)
+        raise not_served(call)
     return RunResult.of(thread, run(thread))
 
 

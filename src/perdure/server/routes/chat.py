@@ -47,7 +47,7 @@ from perdure.server.protocols.run_parts import (
     RunParts,
     history,
 )
-from perdure.server.routes.actions import can_go_on, runner
+from perdure.server.routes.actions import can_go_on, is_misnamed, not_served, runner
 from perdure.server.routing import HttpCall, LineQuery, page_size, route
 from perdure.server.streams import EventStream, watched
 from perdure.shapes.lookup import lately, run_of
@@ -423,12 +423,11 @@ async def _begin(
     """Return the run of an input: the one that it started before, else a new one, which has begun or is queued.
 
     `thread` is None if this server cannot run the agent: then a worker begins the run.  A run that failed is tried
-    again, one that was interrupted goes on.  Raises what `thread.run` raises before the run has begun.
+    again, one that was interrupted goes on.  Raises what `thread.run` raises before the run has begun, and `Invalid` if
+    no worker can have the agent, because its name is a misspelled one.
     """
     if thread is None:
-        reader = await call.server.store.off_loop(lambda: call.target(timeline))
-        run = await call.server.store.off_loop(lambda: reader.start(message, id=id))
-        return await call.server.store.off_loop(lambda: reader.find_run(run))
+        return await call.server.store.off_loop(partial(_queued, call, timeline, message, id))
     found = await thread.given(message, id=id)
     if found is not None and not await thread.off_loop(partial(can_go_on, thread.target(), found)):
         return found
@@ -443,6 +442,13 @@ async def _begin(
             raise error
         if found is not None and (task.done() or begun.done() or not await thread.interrupted(found.id)):
             return found
+
+
+def _queued(call: HttpCall, timeline: str, message: Message, id: str) -> RunRecord:
+    reader = call.target(timeline)
+    if is_misnamed(call, reader):
+        raise not_served(call)
+    return reader.find_run(reader.start(message, id=id))
 
 
 async def _go_on(call: HttpCall, thread: aio.Thread | None, run: str) -> None:
