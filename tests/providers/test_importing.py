@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import UserList
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import perdure
 from perdure import Agent
+from perdure.errors import Invalid
 from perdure.providers import adapter
 from perdure.store.store import Store
 from tests.conformance import test_adapters as examples
@@ -161,3 +163,74 @@ def test_marks_for_a_prompt_cache_are_told_of() -> None:
     asked: Any = adapter("anthropic-messages").read_request(request)
 
     assert [(loss.kind, loss.what) for loss in asked.losses] == [("converted", "cache marks")]
+
+
+NO_JSON: tuple[Any, ...] = (
+    object(),
+    {1: 2},
+    {None: 2},
+    {7},
+    1j,
+    int,
+    [object()],
+    {"a": object()},
+    {"a": {(1, 2): 3}},
+)
+NO_MESSAGE: tuple[Any, ...] = (
+    None,
+    3,
+    [],
+    {},
+    {"mood": "glad"},
+    {"role": "user"},
+    {"role": "user", "mood": "glad"},
+)
+FIELDS = {"openai-responses": "input", "gemini-interactions": "input", "gemini-generate": "contents"}
+
+
+def hostile(api: str) -> Iterator[object]:
+    """What is no conversation: values that are no JSON in each place of a message, and JSON that is no message."""
+    for odd in NO_JSON:
+        yield odd
+        yield [odd]
+        for name in ("role", "type", "content", "parts", "text", "tool_calls"):
+            yield [{"role": "user", "content": "Hi.", "parts": [{"text": "Hi."}], name: odd}]
+            yield [{"role": "user", "content": [{"type": "text", "text": "Hi.", name: odd}]}]
+        yield {FIELDS.get(api, "messages"): [odd]}
+        yield from (
+            {name: odd} for name in ("candidates", "choices", "output", "steps", "content", "message")
+        )
+    for odd in NO_MESSAGE:
+        yield [odd]
+        yield {FIELDS.get(api, "messages"): [odd]}
+    yield from ({name: odd} for name in ("candidates", "choices", "content") for odd in (None, 3))
+
+
+@pytest.mark.parametrize("api", EXAMPLES)
+def test_what_is_no_conversation_is_invalid(store: Store, api: str) -> None:
+    """In every place, and nothing is written; never an empty message, never an error of Python."""
+    thread = store.thread("t", agent="a")
+    wrong: list[tuple[object, object]] = []
+    for given in hostile(api):
+        try:
+            thread.add(given, api=api)
+        except Invalid:
+            continue
+        except Exception as error:
+            wrong.append((given, error))
+        else:
+            wrong.append((given, thread.transcript()[-1]))
+
+    assert wrong == []
+    assert thread.head.commit is None
+
+
+@pytest.mark.parametrize("api", EXAMPLES)
+def test_control_a_conversation_is_added(store: Store, api: str) -> None:
+    """As tuples and other sequences, too."""
+    given = json.loads(json.dumps(EXAMPLES[api]))
+    given[FIELDS.get(api, "messages")] = UserList(given[FIELDS.get(api, "messages")])
+
+    store.thread("t", agent="a").add(given, api=api)
+
+    assert len(store.thread("t").transcript()) > 1

@@ -16,13 +16,14 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
 from perdure.model.text import well_formed
 from perdure.providers import registry
 from perdure.providers.contract import Loss
+from perdure.providers.wire.malformed import malformed
 
 __all__ = ["PreparedInput", "as_json", "formats_of", "prepared"]
 
@@ -255,31 +256,44 @@ def _chat_call(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_json(given: object, depth: int = 0) -> object:
-    """Return `given` with each object of an SDK as the JSON that its API has; what is none stays as it is.
+def as_json(given: object, where: str = "", depth: int = 0) -> object:
+    """Return `given`, which is at `where`, with each object of an SDK as the JSON that its API has.
 
-    Fields without a value are left out, as the SDKs do.
+    Fields without a value are left out, as the SDKs do.  Raises `Invalid` for something in it that has no form in JSON.
     """
     if depth > _DEPTH_MAX or isinstance(given, str):
         return given
     if isinstance(given, Mapping):
         fields = cast("Mapping[Any, object]", given)
-        return {name: as_json(held, depth + 1) for name, held in fields.items()}
-    if isinstance(given, list | tuple):
-        return [as_json(held, depth + 1) for held in cast("Sequence[object]", given)]
+        odd = [type(name).__name__ for name in fields if not isinstance(name, str)]
+        if odd:
+            raise malformed(
+                where or "the conversation", f"has a field whose name is of the type {odd[0]}, not text"
+            )
+        return {
+            name: as_json(held, f"{where}.{name}".lstrip("."), depth + 1) for name, held in fields.items()
+        }
+    if _is_list(given):
+        return [as_json(held, f"{where or 'messages'}[{at}]", depth + 1) for at, held in enumerate(given)]
     if isinstance(given, Enum):
-        return given.value
+        return as_json(given.value, where, depth)
     if isinstance(given, datetime):
         return given.isoformat().replace("+00:00", "Z")
     if isinstance(given, bytes | bytearray) and depth:
         return b64encode(given).decode()
     if not _is_of_an_sdk(given):
+        if depth and not isinstance(given, int | float | None):
+            raise malformed(where, f"is a value of the type {type(given).__name__}, which JSON does not have")
         return given
     # Bytes stay bytes, because pydantic writes them with the letters of URLs.
     made = cast("Any", given).model_dump(mode="python", by_alias=True, exclude_none=True, warnings=False)
     if type(given).__name__.startswith("Parsed") and isinstance(made, dict):
         made = _without_helpers(cast("dict[str, Any]", made))
-    return as_json(made, depth + 1)
+    return as_json(made, where, depth + 1)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
 def _is_of_an_sdk(value: object) -> bool:

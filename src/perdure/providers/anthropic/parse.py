@@ -286,7 +286,7 @@ def parse(body: Raw, *, provider: str | None = None) -> Reply:
             "error_answer",
             f"Anthropic answered with an error, no message: {told.get('type')}: {told.get('message')}",
         )
-    if raw.get("type", "message") != "message" or "content" not in raw:
+    if raw.get("type", "message") != "message" or raw.get("content") is None:
         raise unreadable(
             "not_an_answer", "this is no answer of Anthropic Messages: it has no type 'message' with content"
         )

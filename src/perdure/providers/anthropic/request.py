@@ -70,6 +70,8 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise malformed(f"{where}.role", f"is {role!r}, none of Anthropic Messages")
+    if role == "user" and raw.get("content") is None:
+        raise malformed(where, "has no content")
     reading = AnthropicBlocks(ids, where=f"{where}.content")
     reading.read(raw.get("content") or [])
     losses += reading.losses

@@ -91,6 +91,8 @@ def _message(message: object, where: str, ids: CallNames, facts: Raw, losses: li
     role = raw.get("role")
     if role not in ("user", "assistant", "system"):
         raise malformed(f"{where}.role", f"is {role!r}, none of Bedrock Converse")
+    if role == "user" and raw.get("content") is None:
+        raise malformed(where, "has no content")
     reading = BedrockBlocks(ids, where=f"{where}.content", assistant=role == "assistant")
     reading.read(raw.get("content") or [])
     losses += reading.losses

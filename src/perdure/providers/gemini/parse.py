@@ -215,8 +215,12 @@ def parse(body: Mapping[str, Any] | list[Any], *, provider: str | None = None) -
             f"this is no answer of the Gemini API: it is a {type(body).__name__}, not an object",
         )
     told = camel(body)
-    if not told.keys() & {"candidates", "promptFeedback", "usageMetadata"} or "error" in told:
+    known = {name for name in ("candidates", "promptFeedback", "usageMetadata") if told.get(name) is not None}
+    if not known or "error" in told:
         raise unreadable("not_an_answer", f"this is no answer of the Gemini API: {_why(told)}")
+    for at, candidate in enumerate(listed(told.get("candidates"))):
+        if not isinstance(candidate, Mapping):
+            raise malformed(f"candidates[{at}]", "is not an object")
     return reply_of(told, provider=provider)
 
 

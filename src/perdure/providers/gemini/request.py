@@ -77,6 +77,8 @@ class _ContentsReader:
 
     def take(self, content: object, where: str) -> None:
         told = camel({"parts": content} if isinstance(content, str) else content)
+        if told.get("parts") is None and told.get("role") != "model":  # an answer may be empty
+            raise malformed(where, "is no content of the Gemini API: it has no parts")
         role = told.get("role") or "user"
         if role not in ("user", "model", "function"):
             raise malformed(where, f"is no content of the Gemini API: its role is {role!r}")

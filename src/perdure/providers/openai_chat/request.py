@@ -294,6 +294,9 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
 def _checked(message: object, at: int) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(cast("dict[str, Any]", message).get("role"), str):
         raise malformed(f"messages[{at}]", "is no Chat message with a role")
+    told = cast("dict[str, Any]", message)
+    if told["role"] == "user" and told.get("content") is None and "images" not in told:
+        raise malformed(f"messages[{at}]", "has no content")
     return cast("dict[str, Any]", message)
 
 
