@@ -215,6 +215,7 @@ def commands() -> dict[str, list[str]]:
         "state blame": ["shopping", "/todos.json"],
         "runs ls": ["shopping"],
         "runs show": ["shopping"],
+        "runs wait": ["shopping"],
         "runs resume": ["shopping", "--code", "tests.surfaces.paying:both"],
         "runs start": ["shopping", "Flour"],
         "runs cancel": ["shopping"],

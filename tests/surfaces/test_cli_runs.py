@@ -76,6 +76,7 @@ def test_a_listing_of_runs_says_what_goes_on_with_them(house: Shell) -> None:
     [
         "runs show {run}",
         "run show --json {run}",
+        "runs wait {run}",
         "runs cancel {run}",
         "runs resume {run} --code tests.surfaces.paying:payer",
         "runs release --run {run}",
@@ -595,6 +596,46 @@ def test_a_worker_drains_on_sigterm(shell: Shell) -> None:
 
     assert began.startswith("Working for ")
     assert (worker.returncode, "Stopping" in err, "Stopped." in out) == (0, True, True)
+
+
+def test_a_run_that_a_worker_carries_on_is_waited_for(shell: Shell) -> None:
+    """The command ends with the run and prints what it said; by its id alone, and by its thread."""
+    run = shell.ok("runs", "start", "talk", "Hello", "--agent", "echo", "--json").json["run"]["id"]
+    wanted = ["-m", "perdure", "runs", "wait", run[-8:], "--timeout", "1m", "--store", str(shell.store)]
+    with ForkedProcess(commands(), wanted, stdout=PIPE, stderr=PIPE, env={**os.environ}) as waiting:
+        with perdure.open(shell.store) as store:
+            store.work([Agent("echo", backend=Script(say("Good morning.")))], until_idle=True)
+        out, err = waiting.communicate(timeout=60)
+    again = shell.ok("runs", "wait", "talk", "--json").json
+
+    assert (waiting.returncode, err) == (0, "")
+    assert "Good morning." in out
+    assert "succeeded" in out
+    assert (again["run"], again["status"], again["text"]) == (run, "succeeded", "Good morning.")
+
+
+def test_a_wait_ends_with_its_time_and_changes_nothing(shell: Shell) -> None:
+    """Exit code 7, and the command that waits again; the run is still queued."""
+    run = shell.ok("runs", "start", "talk", "Hello", "--agent", "echo", "--json").json["run"]["id"]
+
+    ended = shell("runs", "wait", "talk", run, "--timeout", "0s", "--json")
+
+    assert (ended.code, ended.error["code"], ended.error["facts"]["state"]) == (7, "run_goes_on", "created")
+    assert f"`perdure runs wait talk {run}`" in ended.error["hint"]
+    assert shell.ok("runs", "show", run, "--json").json["run"]["state"] == "created"
+    assert shell("runs", "wait", "talk", "--timeout", "5").code == 2
+
+
+def test_a_run_that_waits_for_a_decision_or_failed_is_waited_for_no_longer(house: Shell) -> None:
+    """The first names the question and exits with 0, the second exits with 1."""
+    with perdure.open(house.store) as store, pytest.raises(RunFailed):
+        store.thread("broken", agent=Agent("a", backend=Script(fail()))).run("go")
+
+    waiting, failed = house.ok("runs", "wait", "house"), house("runs", "wait", "broken", "--json")
+
+    assert "waiting" in waiting.out
+    assert "perdure approvals show house" in waiting.out
+    assert (failed.code, failed.error["code"]) == (1, "run_failed")
 
 
 def test_a_run_that_was_set_aside_is_shown_and_released(shell: Shell) -> None:

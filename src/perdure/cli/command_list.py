@@ -92,6 +92,7 @@ _RUNS = {
     "ls": "List the runs of a thread, or all runs that have not ended",
     "show": "Show one run: its state, its messages and its calls",
     "start": "Queue an input for a worker, now or for a later time",
+    "wait": "Wait until a run has ended, or waits for a decision, wherever it is carried on",
     "resume": "Resume a run that was interrupted, or whose approval was decided, or retry one that failed",
     "cancel": "Cancel a run; one that waits or was interrupted ends at once",
     "release": "Release the runs of a copied thread, or a run that was set aside",

@@ -136,6 +136,7 @@ COMMANDS: Mapping[str, str] = {
     "request_not_signed": (
         "Say whose server it is where the code or the agent's file declares the backend: provider bedrock."
     ),
+    "run_goes_on": "Wait again with <runs wait THREAD {run}>; one that is created needs <work --code MODULE:NAME>.",
     "run_interrupted": "<runs resume THREAD --code MODULE:NAME> finishes it, <runs cancel THREAD> ends it.",
     "run_not_found": "See what there is with <runs ls THREAD>.",
     "run_queued_behind": (

@@ -140,7 +140,7 @@ def _known(store: Store, kind: str, arguments: Mapping[str, Any]) -> Iterable[st
 
 
 # The commands about one run or one call whose other words can all be left out.
-_WITH_ONE_WORD = ("runs show", "runs resume", "runs cancel", "approvals show")
+_WITH_ONE_WORD = ("runs show", "runs wait", "runs resume", "runs cancel", "approvals show")
 
 
 def with_its_thread(command: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
