@@ -4,7 +4,7 @@ It stops a call if another call of this thread has the same fingerprint and
 (a) its outcome is still unknown, on any timeline, in any run, under any id, or it was imported and ended in an error;
     or
 (b) it is done but is not in the conversation of the timeline that starts the new call; or
-(c) it is done on this timeline, on another backend; or
+(c) it is done on this timeline, on another backend, or for a call on another backend whose tool ran a child; or
 (d) a person has denied a repeat of it in this history, whatever backend asks now; or
 (e) it is done in this run, in the run that it continues on a fork or by a child of either, or both calls are made for
     one run above them; and that run has since refused an answer and asked its model for another; or
@@ -101,7 +101,7 @@ class _GateValue(msgspec.Struct, frozen=True, omit_defaults=True):
         0  # of this many first starts, all that were done are in the conversation of `commit`, by `backend`
     )
     commit: Digest | None = None  # None: none of them was done
-    backend: str | None = None
+    backend: str | None = None  # for a call of a child run with that of the call whose tool ran the child
     first: str | None = None  # the call of start number 1; most calls have no other start and need no cell
     denied: str | None = None  # the call that a person denied last, because it would repeat one of these
 
@@ -166,9 +166,9 @@ def check(
     if denied is not None:
         return Repeats(denied, "denied", gate)
     asking = list(_callers(child or space, record, space))
-    has_waited = record.ticket is not None or child is not None
-    applies = _applies(space, gate, record.timeline, head, backend)
-    applies = applies and not (has_waited and _is_after(space, gate.mark.commit, asking[-1][1]))
+    model, has_waited = asking[-1][1], record.ticket is not None or child is not None
+    by = backend if child is None else f"{model.backend} {backend}"  # both models that led to the call
+    applies = _applies(space, gate, record.timeline, head, by, waits_since=model if has_waited else None)
     others = _started(space, gate, after=max(gate.mark.clear if applies else 0, seen))
     if applies and seen <= gate.mark.clear < gate.count:
         # The start after those recorded it.  A refused answer since then may make a repeat of each of them.
@@ -183,7 +183,7 @@ def check(
         if other.id == record.id or other.fingerprint != record.fingerprint:
             continue
         found = own, place, _, _ = _resolved(space, other)
-        case = _case(space, found, record.timeline, head, backend)
+        case = _case(space, found, record.timeline, head, backend, model.backend)
         if case is None and done(own):
             case = _unmeant(space, found, asking, head, has_waited=has_waited, is_decided=is_decided)
         if case is not None:
@@ -197,7 +197,7 @@ def check(
         return MayStart(
             gate
         )  # this verdict was allowed by a person, or may change: the gate must not record it
-    place = (head, backend) if any_done else (None, None)
+    place = (head, by) if any_done else (None, None)
     mark = _GateValue(gate.count, gate.count, *place, first=gate.mark.first, denied=gate.mark.denied)
     return MayStart(Gate(gate.fingerprint, gate.revision, mark))
 
@@ -353,7 +353,9 @@ def _case(
     timeline: str,
     head: Digest | None,
     backend: str | None,
+    above: str | None,
 ) -> Case | None:
+    """Return what makes the next call a repeat; `backend` requested it, and `above` what led to it in this thread."""
     other = found.own
     if other.state == "started" or other.state in UNCLEAR or _failed_elsewhere(other):
         return "unclear"
@@ -362,7 +364,8 @@ def _case(
     if not found.is_reported or not is_told(space, found.place, timeline, head):
         return "elsewhere"
     # An imported call ran outside this store, so the model that requests the new one may not know of it.
-    return None if other.backend == backend and other.origin != "import" else "backend"
+    is_same = (other.backend, found.place.backend) == (backend, above)
+    return None if is_same and other.origin != "import" else "backend"
 
 
 def _unmeant(
@@ -506,9 +509,9 @@ def _was_known(space: Space, other: CallRecord, model: CallRecord, is_decided: b
     return not requests or any(is_told(space, other, model.timeline, each) for each in requests)
 
 
-def _is_after(space: Space, commit: Digest | None, model: CallRecord) -> bool:
+def _is_after(space: Space, commit: Digest, model: CallRecord) -> bool:
     """True if the model that requested a call did not see the conversation of that commit."""
-    requests = commits_of(space, model.label) if commit is not None else ()
+    requests = commits_of(space, model.label)
     return bool(requests) and not any(reader.is_ancestor(space, commit, each) for each in requests)
 
 
@@ -527,15 +530,26 @@ def _at_once(other: CallRecord) -> bool:
     return other.ticket is None
 
 
-def _applies(space: Space, gate: Gate, timeline: str, head: Digest | None, backend: str | None) -> bool:
+def _applies(
+    space: Space,
+    gate: Gate,
+    timeline: str,
+    head: Digest | None,
+    backend: str | None,
+    *,
+    waits_since: CallRecord | None,
+) -> bool:
     """True if the starts that the gate recorded as clear are clear here: same backend, and all in this conversation.
 
+    `waits_since` is the call whose model must have seen them; None: the model that sees the conversation now.
     Messages may have been taken back since.  A model that still sees the last of these calls knows what it repeats.
     """
     mark = gate.mark
     if mark.commit is None:
         return True
     if mark.backend != backend or not reader.is_ancestor(space, mark.commit, head):
+        return False
+    if waits_since is not None and _is_after(space, mark.commit, waits_since):
         return False
     until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
     last = next(_started(space, until, after=mark.clear - 1))

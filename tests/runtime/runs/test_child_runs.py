@@ -837,6 +837,18 @@ def test_a_child_asks_before_it_repeats_a_payment_of_its_parent_on_another_backe
     assert paid == ["bob"]
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["second", "third"])
+def test_after_a_switch_a_child_asks_before_it_pays_again(store: Store, is_first: bool) -> None:
+    """The next model delegates what is done; that the child is on the same backend as before says nothing."""
+    for _ in range(1 if is_first else 2):
+        store.thread("t", agent=delegating(paying())).run("go")
+    before = len(paid)
+    thread = store.thread("t", agent=delegating(paying()))
+    thread.switch(Script(use("delegate", task="go"), say("Done."), backend="script:next"))
+
+    assert (thread.run("once more").status, len(paid)) == ("waiting", before)
+
+
 def test_a_second_payment_on_one_line_is_the_models_choice(store: Store) -> None:
     """Control: on the same line and backend the guard lets a child pay again, as it lets its parent."""
     thread = store.thread("t", agent=delegating(paying()))
