@@ -164,6 +164,22 @@ export const scenarios = {
     });
   },
 
+  // The first turn of a thread changed what it wrote: there was nothing before it.
+  async first({ open }) {
+    await withPage(open, async ({ page, go, settled }) => {
+      for (const [thread, path] of [['trip-42', '/trip.json'], ['notes', '/list.json']]) {
+        await go(`/threads/${thread}?at=position:1`);
+        const change = page.getByRole('region', { name: `What changed at ${path}` });
+        await change.waitFor();
+        assert.doesNotMatch(await change.textContent(), /^-/m);
+        await settled();
+        assert.equal(await page.getByRole('alert').count(), 0);
+      }
+      await go('/threads/rent?at=turn:1');
+      await page.getByText('This turn changed no path of the state.').waitFor();
+    });
+  },
+
   // What a person does who has never seen the page: why is the budget wrong, what if it were right, and what waits.
   async stranger({ open }) {
     await withPage(open, async ({ page, picture }) => {

@@ -50,6 +50,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "lost_and_found",
                 "joining",
                 "away",
+                "first",
                 "blame",
                 "history",
                 "possible",

@@ -337,6 +337,19 @@ def test_a_place_inside_a_document_is_blamed(client: Client, store: Store) -> No
     assert client.get("/v1/threads/chat/blame?path=/d.json&place=b").status == 404
 
 
+def test_the_first_commit_is_compared_with_nothing(client: Client, store: Store) -> None:
+    """Without `a` a moment is compared with the empty state before the first commit; an empty `a` names no moment."""
+    store.thread("begun", agent="planner").put("/list.json", ["milk"])
+
+    found = client.get("/v1/threads/begun/diff?b=HEAD").json
+
+    assert [(each["path"], each["what"], each["before"]) for each in found["state"]] == [
+        ("/list.json", "added", None)
+    ]
+    assert (found["base"], found["a"]["commit"]) == (None, None)
+    assert client.get("/v1/threads/begun/diff?a=&b=HEAD").status == 404
+
+
 def test_a_dry_run_of_a_merge_or_a_pick_writes_nothing(client: Client, store: Store) -> None:
     """The answer has what would change, and the conflicts."""
     thread = store.thread("chat")

@@ -473,9 +473,9 @@ def list_path_versions(call: HttpCall, query: StateLogQuery) -> Paged[PathLog]:
 
 
 class DiffQuery(LineQuery, frozen=True, kw_only=True):
-    """Which two moments; `b` null: now."""
+    """Which two moments; `a` null: before the first commit; `b` null: now."""
 
-    a: str
+    a: str | None = None
     b: str | None = None
     prefix: str = "/"
 
@@ -487,9 +487,8 @@ def diff(call: HttpCall, query: DiffQuery) -> Comparison:
     one = thread.at(query.a).digest
     other = thread.at().digest if query.b is None else thread.at(query.b).digest
     call.is_by_digest = (query.a, query.b) == (one, other)
-    return Comparison.of(
-        thread, query.a, query.b or query.timeline, thread.diff(one, other, prefix=query.prefix)
-    )
+    names = ("before the first commit" if query.a is None else query.a, query.b or query.timeline)
+    return Comparison.of(thread, *names, thread.diff(one, other, prefix=query.prefix))
 
 
 class ContextQuery(MomentQuery, frozen=True, kw_only=True):
