@@ -1,5 +1,6 @@
 // What a person can do on this page about an error, by its code.  The advice that the server sends is for programs.
 export const ADVICE: Record<string, string> = {
+  agent_not_found: '“Agents” lists those that there are.',
   backend_differs: 'A thread that has begun is moved by “Switch”.',
   backend_not_given: 'Switch the backend, or start the server with the code that declares it. A run that was cut off has to be cancelled first.',
   backend_without_requests: '',
@@ -22,6 +23,7 @@ export const ADVICE: Record<string, string> = {
   not_a_backend: 'Give a name such as anthropic:…, with a provider and a model.',
   not_an_ancestor: 'Choose a commit of this timeline.',
   nothing_to_redo: '“Moves” leads back to every earlier head, and a fork to every turn.',
+  open_run_missing: 'Nothing runs here any more. Reload the page.',
   op_reused: 'Reload the page, and do it again.',
   parent_run_undone: '“Redo” on the thread of its parent brings it back; “Cancel” ends it.',
   path_not_found: '',
