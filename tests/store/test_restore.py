@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,15 @@ def test_an_older_store_is_set_aside_only_on_request(place: Path, backup: Path, 
 
     (aside,) = report.set_aside
     assert (read(tmp_path / "older.db"), read(Path(aside))) == (2, 1)
+
+
+def test_a_restored_store_has_the_mode_of_the_one_that_it_replaces(place: Path, backup: Path) -> None:
+    """A group that its owner has let in can still work."""
+    place.chmod(0o660)
+
+    perdure.restore(backup, place, replace=True)
+
+    assert stat.S_IMODE(place.stat().st_mode) == 0o660
 
 
 def test_a_store_that_another_opening_uses_is_not_set_aside(

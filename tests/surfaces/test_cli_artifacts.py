@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import subprocess
 import sys
 
 import pytest
 
+import perdure
+from perdure import Agent
+from perdure.runtime.events import TextDelta
+from perdure.runtime.session.live_text import SpoolCarrier
+from perdure.testing import Script, say
+from tests.runtime.test_live_text import Follower, running
 from tests.surfaces.shell import Shell
 
 CONTENT = bytes(range(256)) * 3_000  # several chunks
+FILES = {
+    *(
+        "new.db",
+        "new.db-lock",
+        "perdure.db-shm",
+        "perdure.db-wal",
+        "perdure.db-held",
+        "perdure.db-memory/*.db",
+    ),
+    *("live/*.jsonl", "given.bin", "spans.jsonl", "tables.db", "messages.json", "backup.db"),
+    *("shopping.git/HEAD", "shopping.git/perdure.json", "shopping.git/perdure.lock"),
+    *("copy.db", "copy.db-lock", "copy.db-closed", "copy.db-shm", "copy.db-wal"),
+    *("restored.db", "restored.db-lock", "restored.db-shm", "restored.db-wal", "restored.db.set-aside-*"),
+}
 
 
 @pytest.fixture
@@ -40,30 +61,42 @@ def test_the_digest_is_last_on_the_line(shell: Shell) -> None:
     assert "text/plain" in line
 
 
-@pytest.mark.parametrize(
-    ("words", "written"),
-    [
-        (["artifacts", "get", "shopping", "report.bin", "--output", "copy.bin"], "copy.bin"),
-        (
-            ["export", "shopping", "--format", "otlp", "--content", "text", "--output", "spans.jsonl"],
-            "spans.jsonl",
-        ),
-        (["export", "shopping", "--format", "sqlite", "--output", "tables.db"], "tables.db"),
-        (["export", "shopping", "--git", "shopping.git"], "shopping.git"),
-        (["backup", "copy.db"], "copy.db"),
-    ],
-)
-def test_what_a_store_gives_out_can_be_read_by_its_owner_alone(
-    shell: Shell, kept: str, words: list[str], written: str
-) -> None:
-    """As the store itself, whatever the process lets others do with its new files."""
+def test_every_file_is_for_its_owner_alone(shell: Shell, kept: str) -> None:
+    """The store with what is beside it, its copies and all that it gives out, whatever others may do with new files."""
+    (shell.directory / "shopping.git").mkdir(mode=0o755)
+    present = set(shell.directory.iterdir())  # what the test itself has made
+    shell.store.chmod(0o600)
     before = os.umask(0o022)
     try:
-        shell.ok(*words)
+        shell.ok("init", "--store", "new.db")
+        with perdure.open(shell.store) as store:
+            store.thread("t", agent=Agent("a", backend=Script(say("done")))).run("go")
+            store.memory("ada").add("she drinks green tea")
+            assert store.memory("ada").search("tea")
+            spool = SpoolCarrier(shell.directory / "live")
+            _, feed = running(spool)
+            Follower(spool).poll()
+            feed.tell(TextDelta("a", message="m"))
+            shell.ok("artifacts", "get", "shopping", "report.bin", "--output", "given.bin")
+            shell.ok("export", "shopping", "--format", "otlp", "--content", "text", "--output", "spans.jsonl")
+            shell.ok("export", "shopping", "--format", "sqlite", "--output", "tables.db")
+            shell.ok("export", "shopping", "--format", "anthropic-messages", "--output", "messages.json")
+            shell.ok("export", "shopping", "--git", "shopping.git")
+            shell.ok("backup", "backup.db")
+            shell.ok("copy", "perdure.db", "copy.db")
+            shell.ok("restore", "backup.db", "--store", "restored.db")
+            shell.ok("restore", "backup.db", "--store", "restored.db", "--replace")
+            with perdure.open(shell.directory / "copy.db"), perdure.open(shell.directory / "restored.db"):
+                files = {
+                    str(each.relative_to(shell.directory)): stat.S_IMODE(each.stat().st_mode)
+                    for each in shell.directory.rglob("*")
+                    if each not in present
+                }
     finally:
         os.umask(before)
 
-    assert stat.S_IMODE((shell.directory / written).stat().st_mode) & 0o077 == 0
+    assert {name: oct(mode) for name, mode in files.items() if mode & 0o077} == {}
+    assert {re.sub(r"\d{8}T\d{6}|[0-9a-f]{32,}", "*", name) for name in files} >= FILES
 
 
 @pytest.mark.parametrize("name", ["digest", "prefix", "name", "reference"])

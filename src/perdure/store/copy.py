@@ -162,7 +162,7 @@ def remove_if_disk_full(file: Path | None) -> Generator[None]:
         is_new = not file.exists()  # a file that is made here would seem to be a store that lost its content
     elif file is not None:
         with suppress(OSError):  # it is there, or its opening says why it cannot be made
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             is_new = True
     try:
         yield

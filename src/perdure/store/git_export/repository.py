@@ -36,6 +36,7 @@ _SETTINGS = (
     "core.hooksPath=/dev/null",  # a hook would run another program
 )
 _COMPLAINT_MAX = 500
+_UMASK = 0o077  # the files are for their owner alone, also in a directory that others may read
 _IMPORT = ("fast-import", "--quiet", "--force", "--done", "--date-format=raw")
 
 
@@ -59,7 +60,12 @@ class Git:
     def ask(self, *words: str, stdin: bytes = b"") -> bytes:
         """Run git and return its output; raises `Unavailable` with git's message if it fails."""
         ended = subprocess.run(
-            [*self._words, *words], input=stdin, env=_environment(), capture_output=True, check=False
+            [*self._words, *words],
+            input=stdin,
+            env=_environment(),
+            capture_output=True,
+            check=False,
+            umask=_UMASK,
         )
         if ended.returncode:
             raise _failed(words[0], ended.stderr)
@@ -77,6 +83,7 @@ class Git:
             process = subprocess.Popen(
                 [*self._words, *_IMPORT],
                 env=_environment(),
+                umask=_UMASK,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -200,7 +207,7 @@ class Repository:
         """
         self._check_place()
         self.directory.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -237,7 +244,7 @@ class Repository:
         """Write the marker with the refs as they are now."""
         marker = _Marker(format=_FORMAT, thread=self._thread, space=self._space, refs=dict(refs))
         new = self.directory / _NEW
-        with new.open("wb") as file:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n")
             file.flush()
             os.fsync(file.fileno())

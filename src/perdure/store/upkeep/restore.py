@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -270,6 +271,8 @@ def _put_in_place(source: Engine, new: Path, path: Path, backup: str, *, replace
                     advice="Stop the programs that use it, and try again.",
                     store=str(path),
                 )
+            if path.exists():  # its owner may have opened it to a group
+                new.chmod(stat.S_IMODE(path.stat().st_mode) & 0o666)
             moved = _set_aside(path)
             os.replace(new, path)
     except Conflict:
