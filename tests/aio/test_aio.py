@@ -305,10 +305,11 @@ def test_a_forgotten_await_in_a_block_is_told_and_writes_nothing() -> None:
     async def forgetful() -> list[str]:
         async with aio.open("memory:") as store:
             thread = await store.thread("t", agent="a")
-            with raises(Invalid, "not_awaited", count=1):
+            with raises(Invalid, "not_awaited", count=2, calls=("put", "increment")):
                 async with thread.change("half") as change:
                     await change.put("/a.json", 1)
                     change.put("/b.json", 2)  # pyright: ignore[reportUnusedCoroutine]
+                    change.agent.increment("/n.json")  # pyright: ignore[reportUnusedCoroutine]
             async with thread.change("whole") as change:
                 await change.put("/c.json", 3)
             return await thread.paths()

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import perdure
-from perdure import Agent, errors
+from perdure import Agent, aio, errors
 from perdure.server import problem, problem_handler
 from perdure.testing import Script, fail
 from tests.surfaces.test_cli_advice import PYTHON
@@ -44,6 +44,26 @@ def test_the_handler_answers_with_the_status_of_the_error(handled: bool) -> None
     assert answer.headers["content-type"].startswith("application/problem+json") == handled
     if handled:
         assert (answer.json()["code"], answer.json()["status"]) == ("thread_not_found", 404)
+
+
+def test_a_forgotten_await_is_the_fault_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    """500 and not 422: the answer and the log name the call, and the log says what to do."""
+
+    async def forgets(request: Request) -> Response:
+        async with aio.open("memory:") as store:
+            thread = await store.thread("t", agent="a")
+            async with thread.change("half") as change:
+                change.put("/a.json", 1)  # pyright: ignore[reportUnusedCoroutine]
+        return Response()
+
+    handlers: Any = {errors.PerdureError: problem_handler}
+    application = Starlette(routes=[Route("/", forgets)], exception_handlers=handlers)
+    answer = TestClient(application, raise_server_exceptions=False).get("/")
+
+    assert (answer.status_code, answer.json()["code"]) == (500, "not_awaited")
+    assert (answer.json()["facts"]["calls"], answer.json()["advice"]) == (["put"], "")
+    assert "put" in answer.json()["detail"]
+    assert "`await`" in caplog.text
 
 
 def test_a_client_is_not_advised_in_python() -> None:

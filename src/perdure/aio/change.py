@@ -122,10 +122,13 @@ class Change(_Edits):
             each.close()
         self._asked.clear()
         if forgotten and kind is None:
+            calls = tuple(each.__qualname__ for each in forgotten)
             unfit = Invalid(
-                f"{len(forgotten)} of what this block asked for was not awaited; nothing was written.",
+                f"this block did not await what it asked for: {', '.join(calls)}; nothing was written.",
                 code="not_awaited",
-                count=len(forgotten),
+                advice="Put `await` before each call.",
+                count=len(calls),
+                calls=calls,
             )
             await self.off_loop(partial(self.target().__exit__, Invalid, unfit, None))
             raise unfit

@@ -169,8 +169,12 @@ class AsyncMethod(Generic[_P, _R]):
         if twin is None:
             return self
 
+        name = self._method.__name__
+
         def call(*args: _P.args, **options: _P.kwargs) -> Coroutine[Any, Any, _R]:
-            return twin.off_loop(lambda: getattr(twin.target(), self._method.__name__)(*args, **options))
+            asked = twin.off_loop(lambda: getattr(twin.target(), name)(*args, **options))
+            asked.__qualname__ = name  # an error, and Python's warning, say what was not awaited
+            return asked
 
         return call
 

@@ -58,6 +58,8 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
     (errors.RunFailed, 502),  # the server did its part; the model or the agent's code did not
 )
 
+# What only the program can have done wrong: no request of a client can lead to it, or mend it.
+_OF_THE_PROGRAM = frozenset({"blocks_event_loop", "change_not_open", "not_awaited"})
 _FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
 _LOGGED = "The log of the server has the cause."
 
@@ -155,7 +157,7 @@ FOR_HTTP: Mapping[str, str] = {
 }
 
 # The clients of one's own application: it has requests of its own, which are not known here.
-FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
+FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys((*FOR_HTTP, *_OF_THE_PROGRAM), "") | {
     "busy": "Wait for the run that is at work, then send it again.",
     "cursor_invalid": "Send the `id` of an earlier event.",
     "failed_run_call_unclear": "A person has to settle that call; then send it again with the same id.",
@@ -237,6 +239,9 @@ def problem_of(
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     if had_precondition and isinstance(error, errors.StaleHead):
         status = 412
+    if error.code in _OF_THE_PROGRAM:
+        status = 500
+        _log.error("the program failed to answer a request: %s %s", error.message, error.advice)
     headers: dict[str, str] = {}
     if status == 503:
         after = error.facts.get("retry_after")
