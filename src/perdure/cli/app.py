@@ -161,14 +161,23 @@ def _arguments(command: App) -> Iterator[str]:
 
 
 def _noun(name: str, noun: Noun, group: Group, at: int) -> App:
+    titled = {
+        Group(title, sort_key=number): verbs for number, (title, verbs) in enumerate(noun.groups().items())
+    }
     app = App(
-        name=name, alias=noun.also, help=noun.line, group=group, sort_key=at, group_commands=Group("Commands")
+        name=name,
+        alias=noun.also,
+        help=noun.line,
+        group=group,
+        sort_key=at,
+        group_commands=next(iter(titled)),
     )
+    groups = {verb: each for each, verbs in titled.items() for verb in verbs}
     for number, (verb, line) in enumerate(noun.verbs.items()):
         usage = _usage(verb) if name == "state" else _spelled(f"{name} {verb}")
         module = _SHARED.get(f"{name} {verb}", verb)
         place = f"perdure.cli.commands.{name}.{module}:{verb.replace('-', '_')}"
-        app.command(place, name=verb, help=line, usage=usage, sort_key=number)
+        app.command(place, name=verb, help=line, usage=usage, group=groups[verb], sort_key=number)
     return app
 
 

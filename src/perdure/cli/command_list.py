@@ -14,6 +14,10 @@ import os
 import sys
 from typing import NamedTuple
 
+TYPE_CHECKING = False  # as in `completion`: the first page takes as long as what it imports
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
     "ABOUT",
     "ALONE",
@@ -43,6 +47,18 @@ class Noun(NamedTuple):
     line: str
     verbs: dict[str, str]  # and what each does
     also: tuple[str, ...] = ()  # other spellings
+    begins: Mapping[str, str] | None = (
+        None  # titles of groups, by the first command of each; None: there is one group
+    )
+
+    def groups(self) -> dict[str, dict[str, str]]:
+        """Return the commands and what each does, by the title of their group."""
+        found: dict[str, dict[str, str]] = {}
+        title = "Commands"
+        for verb, line in self.verbs.items():
+            title = (self.begins or {}).get(verb, title)
+            found.setdefault(title, {})[verb] = line
+        return found
 
 
 class Alone(NamedTuple):
@@ -56,7 +72,6 @@ class Alone(NamedTuple):
 _THREADS = {
     "ls": "List threads by id",
     "show": "Show one thread: its timelines, the size of its state, and its last messages",
-    "begin": "Begin a thread for an agent, or open the existing one",
     "log": "Show the log of a timeline, turn by turn, newest first",
     "turns": "List the turns of a timeline, oldest first, one per line",
     "search": "Search the messages of all threads, or of one, for words",
@@ -66,18 +81,21 @@ _THREADS = {
     "redo": "Reverse the last undo",
     "moves": "List the moves of a timeline's head, newest first: commits, undos, redos, promotions",
     "promote": "Make another timeline main; the old main is kept, sealed",
-    "seal": "Seal a timeline: it takes no more writes",
     "merge": "Merge the changes of another timeline",
     "cherry-pick": "Apply the changes of state of turns, or a range of them, to another timeline",
     "replay": "Give the later inputs of a timeline to a fork again, with bounded effects",
     "diff": "Compare two commits: state, messages and tool calls",
+    "bisect": "Find the first commit at which a condition on a value became true",
     "context": "Show the context that a backend gets: each item, its tokens, and why it is in or out",
     "render": "Show the request that a backend would get, and what its format loses",
+    "begin": "Begin a thread for an agent, or open the existing one",
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
-    "bisect": "Find the first commit at which a condition on a value became true",
+    "seal": "Seal a timeline: it takes no more writes",
     "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
+
+_THREADS_GROUPS = {"ls": "Read", "fork": "Fork and undo", "diff": "Inspect", "begin": "Manage"}
 
 _STATE = {
     "ls": "List paths and their values",
@@ -165,7 +183,7 @@ _KEYS = {
 }
 
 NOUNS = {
-    "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",)),
+    "threads": Noun("Read, fork, undo and merge threads", _THREADS, ("thread",), _THREADS_GROUPS),
     "state": Noun("Read and write the state of threads and agents", _STATE),
     "runs": Noun("Show, queue, resume, cancel and release runs", _RUNS, ("run",)),
     "calls": Noun("Show tool calls, and settle unknown outcomes", _CALLS, ("call",)),
@@ -249,34 +267,32 @@ def draw(width: int, *, noun: str | None = None, bold: bool, colour: bool, ascii
     about = ABOUT if noun is None else NOUNS[noun].line
     usage = f"{_BOLD}Usage: {_END}{_BOLD}{command}{_END}" if bold else f"Usage: {command}"
     lines = [usage, "", *_wrapped(about, width), ""]
-    for title, rows in _groups() if noun is None else [("Commands", list(NOUNS[noun].verbs.items()))]:
+    for title, rows in _groups() if noun is None else NOUNS[noun].groups().items():
         lines += _panel(title, rows, width, colour=colour, box=_ASCII if ascii_only else _ROUND)
     return "\n".join(lines) + "\n"
 
 
-def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
+def _groups() -> list[tuple[str, dict[str, str]]]:
     """Return the titles of the groups, each with its commands and what they do."""
-    groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+    groups: dict[str, dict[str, str]] = {name: {} for name in GROUPS}
     for name, noun in NOUNS.items():
-        groups["Work"].append((f"{name} ({', '.join(noun.also)})" if noun.also else name, noun.line))
+        groups["Work"][f"{name} ({', '.join(noun.also)})" if noun.also else name] = noun.line
     for name, alone in ALONE.items():
-        groups[alone.group].append((name, alone.line))
-    groups["Options"] = [
-        ("--help (-h)" if name == "--help" else name, line) for name, line in OPTIONS.items()
-    ]
+        groups[alone.group][name] = alone.line
+    groups["Options"] = {"--help (-h)" if name == "--help" else name: line for name, line in OPTIONS.items()}
     return list(groups.items())
 
 
-def _panel(title: str, rows: list[tuple[str, str]], width: int, *, colour: bool, box: str) -> list[str]:
+def _panel(title: str, rows: dict[str, str], width: int, *, colour: bool, box: str) -> list[str]:
     """Return the lines of a box with two columns."""
     inside = width - 4
     limit = -(-width * _NAMES_PERCENT // 100)
-    names = [_wrapped(name, limit, indent=_GAP) for name, _ in rows]
+    names = [_wrapped(name, limit, indent=_GAP) for name in rows]
     first = max(len(line) for lines in names for line in lines)
     second = inside - first - len(_GAP)
     top_left, across, top_right, side, bottom_left, bottom_right = box
     drawn = [f"{top_left}{across} {title} {across * (width - len(title) - 5)}{top_right}"]
-    for name, (_, about) in zip(names, rows, strict=True):
+    for name, about in zip(names, rows.values(), strict=True):
         texts = _wrapped(about, second)
         for at in range(max(len(name), len(texts))):
             text = texts[at] if at < len(texts) else ""
