@@ -71,7 +71,7 @@ def said(text: str, id: str = "m1") -> dict[str, Any]:
     return {"id": "x", "messages": [{"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}]}
 
 
-def asked(text: str, *more: Any, id: str = "m1", **fields: Any) -> dict[str, Any]:
+def asked(text: Any, *more: Any, id: str = "m1", **fields: Any) -> dict[str, Any]:
     """What an AG-UI client sends."""
     messages = [{"id": id, "role": "user", "content": text}, *more]
     return {"threadId": "chat", "runId": "r1", "messages": messages, "tools": [], "context": [], **fields}
@@ -136,6 +136,62 @@ def test_the_same_id_with_other_words_is_refused(talk: Client, store: Store) -> 
 
     assert (reply.status, reply.json["code"]) == (409, "input_id_reused")
     assert len(store.thread("chat").runs()) == 1
+
+
+def parts(*texts: str) -> list[Any]:
+    """Texts as AG-UI has them in a list."""
+    return [{"type": "text", "text": text} for text in texts]
+
+
+_DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PICTURE = {"type": "image", "source": {"type": "data", "value": _DOT, "mimeType": "image/png"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ("Go on", parts("Go on")),
+        ("Go on", parts("Go", " on")),
+        (parts("Go", " on"), None),
+        (parts("Go", " on"), parts("Go on")),
+        ([*parts("Look", ": "), PICTURE], [*parts("Look: "), PICTURE]),
+        ([*parts("Look", ": "), PICTURE], None),
+    ],
+)
+def test_an_ag_ui_client_may_cut_the_words_of_its_message_otherwise(
+    talk: Client, store: Store, first: Any, again: Any
+) -> None:
+    """One text for several parts, or what the server lists (None): nothing is run, and the answer is the same."""
+    before = sent(talk, AG_UI, asked(first))
+    listed = next(each["content"] for each in talk.get(AG_UI).json["messages"] if each["id"] == "m1")
+
+    after = sent(talk, AG_UI, asked(listed if again is None else again))
+
+    assert joined(after) == joined(before)
+    assert len(store.thread("chat").runs()) == 1
+
+
+@pytest.mark.parametrize("other", ["Go on ", "Go  on", "go on", [*parts("Go on"), PICTURE]])
+def test_other_words_under_an_id_are_a_conflict_however_they_are_cut(
+    talk: Client, store: Store, other: Any
+) -> None:
+    """White space counts, too, and so does a picture."""
+    talk.post(AG_UI, asked(parts("Go", " on")))
+
+    reply = talk.post(AG_UI, asked(other))
+
+    assert (reply.status, reply.json["code"]) == (409, "input_id_reused")
+    assert len(store.thread("chat").runs()) == 1
+
+
+def test_a_new_message_takes_no_content_by_an_address_of_the_server(talk: Client, store: Store) -> None:
+    """Only the message that has it may name it so."""
+    talk.post(AG_UI, asked([*parts("Look"), PICTURE]))
+    listed = next(each["content"] for each in talk.get(AG_UI).json["messages"] if each["id"] == "m1")
+
+    reply = talk.post(AG_UI, asked(listed, id="m2"))
+
+    assert (reply.status, reply.json["code"]) == (422, "message_part_unsupported")
 
 
 def test_an_ag_ui_stream_that_is_cut_after_every_event_misses_and_doubles_nothing(talk: Client) -> None:
@@ -508,8 +564,7 @@ def test_a_file_of_the_user_is_kept_and_shown_again(store: Store, tmp_path: Path
     """A picture in the message becomes an artifact, which the client's own message names by an address."""
     agent = assistant(say("A dot."))
     store.thread("chat", agent=agent, owner="ann")
-    dot = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    picture = {"type": "file", "mediaType": "image/png", "url": dot}
+    picture = {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{_DOT}"}
     body = said("What is it?")
     body["messages"][0]["parts"].append(picture)
 

@@ -15,7 +15,7 @@ Where words were sent that did not become durable, or the client's list is not w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -56,6 +56,7 @@ __all__ = [
     "answer_to",
     "input_of",
     "messages_of",
+    "says_the_same",
 ]
 
 PROTOCOL = "1.0"
@@ -167,8 +168,11 @@ class RunAgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.messages[len(self.before) :]
 
 
-def input_of(message: AgUiMessage) -> Message:
-    """Return the message of a user as it is stored; raises `Invalid` if it has a part that cannot be."""
+def input_of(message: AgUiMessage, known: Mapping[str, str] = {}) -> Message:
+    """Return the message of a user as it is stored; raises `Invalid` if it has a part that cannot be.
+
+    `known` has the content, as a data URI, of what the client names by an address of this server.
+    """
     if isinstance(message.content, str):
         return Message("user", (Text(message.content),))
     blocks: list[Block] = []
@@ -178,11 +182,28 @@ def input_of(message: AgUiMessage) -> Message:
             blocks.append(Text(part.text))
         elif source is not None and source.type in ("data", "url"):
             media_type = source.mime_type or "application/octet-stream"
-            uri = source.value if source.type == "url" else f"data:{media_type};base64,{source.value}"
+            address = known.get(source.value, source.value)
+            uri = address if source.type == "url" else f"data:{media_type};base64,{source.value}"
             blocks.append(media_block(uri, media_type))
         else:
             raise unsupported(part.type)
     return user_input(blocks)
+
+
+def says_the_same(one: Message, other: Message) -> bool:
+    """True if two messages of a user differ only in how their words are cut into parts, which clients may change."""
+    return _joined(one.content) == _joined(other.content)
+
+
+def _joined(content: Sequence[Block]) -> list[Block]:
+    found: list[Block] = []
+    for block in content:
+        last = found[-1] if found else None
+        if isinstance(block, Text) and isinstance(last, Text):
+            found[-1] = Text(last.text + block.text)
+        else:
+            found.append(block)
+    return found
 
 
 def answer_to(ticket: Ticket, entry: ResumeEntry) -> ToolAnswer:

@@ -18,6 +18,7 @@ import msgspec
 from starlette.responses import Response
 
 from perdure import aio
+from perdure.context.render.media import taken_out
 from perdure.errors import (
     Busy,
     Conflict,
@@ -29,7 +30,7 @@ from perdure.errors import (
     RunFailed,
     Unsupported,
 )
-from perdure.model.message import Message
+from perdure.model.message import File, Image, Message
 from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
@@ -38,7 +39,7 @@ from perdure.server.limited import limited
 from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
-from perdure.server.protocols.ag_ui import EventWriter, Position, RunAgentInput
+from perdure.server.protocols.ag_ui import AgUiMessage, EventWriter, Position, RunAgentInput
 from perdure.server.protocols.ai_sdk import AiSdkBody, ChunkWriter
 from perdure.server.protocols.client_content import MediaLinks, ToolAnswer
 from perdure.server.protocols.run_parts import (
@@ -238,9 +239,38 @@ async def ag_ui_run(call: HttpCall, query: LineQuery, body: RunAgentInput) -> Ev
         handle, run, _ = await _answered(call, query.timeline, answers)
     else:
         thread = await runner(call, query.timeline)
-        record = await _begin(call, thread, query.timeline, ag_ui.input_of(body.input), body.input.id)
+        try:
+            record = await _begin(call, thread, query.timeline, ag_ui.input_of(body.input), body.input.id)
+        except (Conflict, Invalid) as error:
+            reader = await opened(call, query.timeline)
+            given = await reader.off_loop(partial(_as_recorded, call, reader.target(), body.input, error))
+            record = await _begin(call, thread, query.timeline, given, body.input.id)
         handle, run = thread or await opened(call, query.timeline), record.id
     return _events(call, handle, run, body, position)
+
+
+def _as_recorded(call: HttpCall, thread: Thread, message: AgUiMessage, error: Conflict | Invalid) -> Message:
+    """Return the input of that id as it was given first; raises `error` unless it says the same.
+
+    A client that got the list of messages from here has one text where several parts were sent, and addresses of this
+    server in the place of the content of pictures and files.
+    """
+    if error.code not in ("input_id_reused", "message_part_unsupported"):
+        raise error
+    entries = thread.transcript(limit=_SNAPSHOT_MAX)
+    words = next((each.words for each in entries if each.id == message.id and each.role == "user"), None)
+    if words is None:
+        raise error
+    space = thread._space  # pyright: ignore[reportPrivateUsage]
+    given, links = taken_out(space, words), MediaLinks(thread.id, call.root)
+    known = {
+        links.to(named.uri): whole.uri
+        for named, whole in zip(words.content, given.content, strict=True)
+        if isinstance(named, Image | File) and isinstance(whole, Image | File)
+    }
+    if not ag_ui.says_the_same(given, ag_ui.input_of(message, known)):
+        raise error
+    return given
 
 
 def _events(
