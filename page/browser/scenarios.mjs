@@ -1018,6 +1018,29 @@ export const scenarios = {
     });
   },
 
+  // Nothing is offered that cannot be done with a timeline whose content is forgotten.
+  async dead_ends({ open }) {
+    await withPage(open, async ({ page, go, settled, picture }) => {
+      await go('/threads/archive');
+      await row(page, 4).waitFor();
+      const compare = page.getByRole('link', { name: /^Compare/ });
+      await compare.waitFor();
+      assert.equal(await compare.textContent(), 'Compare');
+      assert.equal(await page.getByRole('button', { name: 'Merge', exact: true }).isDisabled(), true);
+      await compare.click();
+      await page.getByRole('region', { name: 'Difference at /entry.json' }).waitFor();
+      assert.deepEqual(await page.locator('#moments option').evaluateAll((found) => found.map((each) => each.value)), ['main']);
+      await go('/threads/archive?timeline=attempt');
+      await page.getByText('gc has taken the content that no other timeline needs').waitFor();
+      await settled();
+      for (const name of ['Fork', 'Switch', 'Merge', 'Promote']) assert.equal(await page.getByRole('button', { name, exact: true }).count(), 0, name);
+      assert.equal(await compare.count(), 0);
+      await page.getByRole('link', { name: 'Main of archive' }).click();
+      await row(page, 4).waitFor();
+      await picture('dead-end');
+    });
+  },
+
   async verify({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/verify');

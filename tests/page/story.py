@@ -206,7 +206,10 @@ def _tell(store: Store) -> None:
 
 
 def _tell_old(store: Store, age: list[float]) -> None:
-    """Make a thread of the last year, whose old values a retention policy removes; `age` in days sets the clock."""
+    """Make a thread of the last year, of which a retention policy removes old values and a dropped timeline.
+
+    `age` in days sets the clock.
+    """
     archive = store.thread("archive", agent="archivist")
     for number in range(4):
         age[0] = 360 - 100 * number
@@ -214,7 +217,9 @@ def _tell_old(store: Store, age: list[float]) -> None:
             change.say("user", f"Entry {number}.")
             change.put("/entry.json", number)
     age[0] = 0
-    store.gc(store.gc_plan(RetentionPolicy(superseded_after_days=100)))
+    archive.fork("attempt").put("/entry.json", "tried")
+    archive.drop("attempt")
+    store.gc(store.gc_plan(RetentionPolicy(superseded_after_days=100, removed_threads=True)))
 
 
 def _tell_long(store: Store, turns: int, threads: int) -> None:

@@ -65,6 +65,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "live",
                 "undo",
                 "forgotten",
+                "dead_ends",
                 "verify",
             ),
         )
