@@ -1029,6 +1029,17 @@ export const scenarios = {
       assert.equal(await page.getByRole('button', { name: 'Merge', exact: true }).isDisabled(), true);
       await compare.click();
       await page.getByRole('region', { name: 'Difference at /entry.json' }).waitFor();
+      // The list and the graph leave it out, and show it when they are told to.
+      await go('/threads/archive');
+      const names = page.getByRole('list', { name: 'Timelines', exact: true }).getByRole('button');
+      const turns = page.getByRole('list', { name: 'Turns of all timelines' }).getByRole('listitem');
+      await turns.nth(3).waitFor();
+      assert.deepEqual([await names.count(), await turns.count()], [1, 4]);
+      await page.getByRole('button', { name: '1 dropped timeline' }).click();
+      await names.filter({ hasText: /attempt.*forgotten/ }).waitFor();
+      await turns.filter({ hasText: 'attempt' }).waitFor();
+      await go('/threads/archive/diff?a=HEAD~1&b=main');
+      await page.getByRole('region', { name: 'Difference at /entry.json' }).waitFor();
       assert.deepEqual(await page.locator('#moments option').evaluateAll((found) => found.map((each) => each.value)), ['main']);
       await go('/threads/archive?timeline=attempt');
       await page.getByText('gc has taken the content that no other timeline needs').waitFor();
@@ -1038,6 +1049,29 @@ export const scenarios = {
       await page.getByRole('link', { name: 'Main of archive' }).click();
       await row(page, 4).waitFor();
       await picture('dead-end');
+    });
+  },
+
+  // The names of timelines are whole; of many, the first are listed, and no list scrolls in another.
+  async timelines({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      await send(page, 'threads', { id: 'many-lines', agent: 'writer' });
+      await send(page, 'threads/many-lines/state/n.json', 0, 'PUT');
+      for (let number = 0; number < 6; number++) {
+        await send(page, 'threads/many-lines/fork', { name: `next-${number}` });
+        await send(page, `threads/many-lines/state/n.json?timeline=next-${number}`, number, 'PUT');
+        await send(page, 'threads/many-lines/promote', { name: `next-${number}` });
+      }
+      await go('/threads/many-lines');
+      const names = page.getByRole('list', { name: 'Timelines', exact: true }).getByRole('button');
+      await names.first().waitFor();
+      assert.equal(await names.count(), 8);
+      for (const each of await names.all()) assert.equal(await isWhole(each.locator('.name')), true, await each.textContent());
+      await page.getByRole('button', { name: '5 more timelines' }).click();
+      assert.equal(await names.count(), 13);
+      assert.equal(await page.locator('.lanes ul').evaluate((list) => list.scrollHeight > list.clientHeight), false);
+      await settled();
+      await picture('timelines');
     });
   },
 

@@ -66,6 +66,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "undo",
                 "forgotten",
                 "dead_ends",
+                "timelines",
                 "verify",
             ),
         )

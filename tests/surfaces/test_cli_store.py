@@ -433,7 +433,10 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
 
 
 def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell) -> None:
-    """`rm --timeline` touches nothing else; the plan and the list of timelines say what became of it."""
+    """`rm --timeline` touches nothing else; the plan and the list of timelines say what became of it.
+
+    List and graph leave it out, and say so.
+    """
     shell.ok("threads", "fork", "shopping", "idea")
     shell.ok("state", "put", "shopping", "/idea.json", "1", "--timeline", "idea")
     marks = [_marks(shell)]
@@ -450,7 +453,13 @@ def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell
     assert "perdure gc --removed --apply" in told
     assert "timeline idea" in " ".join(shown.split())
     assert planned["timelines"] == ["idea"]
-    assert "forgotten" in shell.ok("threads", "show", "shopping").out
+    assert "forgotten" in shell.ok("threads", "show", "shopping", "--dropped").out
+    for command in (("show", "shopping"), ("log", "shopping", "--graph")):
+        listed = shell.ok("threads", *command)
+        assert "idea" not in listed.out
+        assert "1 dropped timeline is left out; --dropped shows all." in " ".join(listed.out.split())
+        assert "idea" in shell.ok("threads", *command, "--dropped").out
+    assert shell("threads", "log", "shopping", "--dropped").code == 2
     assert shell("state", "get", "shopping", "/todos.json").code == 0
 
 
@@ -458,7 +467,7 @@ def _marks(shell: Shell) -> dict[str, str | None]:
     """What became of each timeline."""
     return {
         each["timeline"]: each["removal"]
-        for each in shell.ok("threads", "show", "shopping", "--json").json["timelines"]
+        for each in shell.ok("threads", "show", "shopping", "--dropped", "--json").json["timelines"]
     }
 
 

@@ -92,8 +92,8 @@ export const comparable = (value: Value | null): Json | undefined =>
 /** Who said what was found, or which other part of the message it is in. */
 export const foundWhere = ({ message, kind }: Pick<Found, 'message' | 'kind'>): string => (kind === 'text' ? message.role : kind);
 
-/** What people call the state of a run or a call. */
-export const inWords = (name: string): string => name.replaceAll('_', ' ');
+/** What people call the state of a run or a call: a run that no process has begun is queued. */
+export const inWords = (name: string): string => (name === 'created' ? 'queued' : name.replaceAll('_', ' '));
 
 // Why a run commits, as the runtime names it; the reason of another commit is in the words of who made it.
 const REASONS: Record<string, string> = {

@@ -33,7 +33,7 @@ export interface Turn {
 }
 export interface TurnPage { thread: string; timeline: string; turns: Turn[]; more: boolean }
 export interface GraphNode { commit: string; parents: string[]; timelines: string[]; turn: Turn }
-export interface GraphPage { thread: string; nodes: GraphNode[]; more: boolean }
+export interface GraphPage { thread: string; nodes: GraphNode[]; more: boolean; dropped: number }
 export interface Commit {
   digest: string; parents: string[]; root: string; reason: string; at: string; depth: number; turn: number;
   run: string | null; author: string | null; events: Json[]; ops: Json[];

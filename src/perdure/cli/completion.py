@@ -34,6 +34,7 @@ FLAGS = frozenset(
         "--calls",
         "--check",
         "--commits",
+        "--dropped",
         "--dry-run",
         "--erase",
         "--exists",

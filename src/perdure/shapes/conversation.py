@@ -403,10 +403,13 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     nodes: list[GraphNode]
     more: bool  # whether there are older ones beyond the limit
+    dropped: int  # timelines that are left out: they were dropped, or are forgotten
 
     @classmethod
-    def of(cls, thread: Thread, *, limit: int, reach: int = 1, brief: bool = False) -> Self:
-        """Return the newest turns of all timelines; 0: all.
+    def of(
+        cls, thread: Thread, *, limit: int, reach: int = 1, brief: bool = False, dropped: bool = False
+    ) -> Self:
+        """Return the newest turns of all timelines; 0: all.  Dropped ones are left out, unless `dropped` is true.
 
         Beyond the limit it has the last turn of each timeline, for at most as many: none of them is overlooked.  It
         also has those at which timelines part, as far as they are among `reach` times as many turns of each timeline.
@@ -414,7 +417,9 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
         """
         heads: dict[str, list[str]] = {}
         commits: dict[str, LogEntry] = {}
-        for hold in thread.timelines():
+        every = thread.timelines()
+        shown_lines = [each for each in every if dropped or thread.removal_state(each.head.timeline) is None]
+        for hold in shown_lines:
             if hold.head.commit is not None:
                 heads.setdefault(hold.head.commit, []).append(hold.head.timeline)
                 # One more than the limit: it shows that there are more.
@@ -448,6 +453,7 @@ class GraphPage(msgspec.Struct, frozen=True, kw_only=True):
             ],
             more=len(kept) + sum(turns + others for _, turns, others in before.values()) < len(order)
             or any(entry.parents and entry.parents[0] not in commits for entry in commits.values()),
+            dropped=len(every) - len(shown_lines),
         )
 
 

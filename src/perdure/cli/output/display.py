@@ -24,6 +24,7 @@ __all__ = [
     "show_changed",
     "show_conflicts",
     "show_damage",
+    "show_dropped",
     "show_message",
     "suggest_fork",
     "words_of",
@@ -99,6 +100,13 @@ def show_message(
 def show_damage(screen: Screen) -> None:
     """Print that a message of those shown is damaged, and what names it."""
     screen.wrap(("✗ ", "bad"), "A message is damaged. `perdure verify` names each, and what to do.")
+
+
+def show_dropped(screen: Screen, dropped: int) -> None:
+    """Print how many timelines are left out of a list, if any are."""
+    if dropped:
+        verb = "timeline is" if dropped == 1 else "timelines are"
+        screen.sentence((f"{dropped:,} dropped {verb} left out; --dropped shows all.", "quiet"))
 
 
 def show_changed(screen: Screen, changed: Sequence[PathShape], *, whole: bool, indent: int = 2) -> None:

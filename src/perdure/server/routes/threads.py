@@ -338,16 +338,21 @@ def _window(call: HttpCall, query: WindowQuery) -> tuple[Thread, View]:
 
 
 class GraphQuery(BaseQuery, frozen=True, kw_only=True):
-    """How many turns of the graph; with `brief` only the beginning of what was said in them."""
+    """How many turns of the graph; with `brief` only the beginning of what was said in them.
+
+    With `dropped` the graph has the timelines that were dropped, too.
+    """
 
     limit: int = 50
     brief: bool = False
+    dropped: bool = False
 
 
 @route("GET", "/v1/threads/{thread}/graph", "read")
 def show_graph(call: HttpCall, query: GraphQuery) -> GraphPage:
     """Show the newest turns of all timelines, each after those that follow it; `turns` leads to older ones."""
-    return GraphPage.of(call.thread(), limit=page_size(query.limit), brief=query.brief)
+    limit = page_size(query.limit)
+    return GraphPage.of(call.thread(), limit=limit, brief=query.brief, dropped=query.dropped)
 
 
 class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):

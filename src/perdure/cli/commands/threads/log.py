@@ -19,7 +19,7 @@ from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Limit, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, show_changed, show_damage, show_message
+from perdure.cli.output.display import digest, show_changed, show_damage, show_dropped, show_message
 from perdure.cli.output.formatting import count, moment, the_last
 from perdure.cli.output.ledger_words import calls_in_words, state
 from perdure.cli.output.screen import Cell, Column, Part, Screen
@@ -192,6 +192,9 @@ def log(
     graph: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Draw the turns of all timelines as a graph")
     ] = False,
+    dropped: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="With --graph: dropped timelines, too")
+    ] = False,
     limit: Limit = 20,
     timeline: Timeline = MAIN,
     at: At = None,
@@ -208,10 +211,16 @@ def log(
             code="options_conflict",
             advice="Leave --commits, --full, --at and --timeline out.",
         )
+    if dropped and not graph:
+        raise Invalid(
+            "--dropped is for --graph: a log is of one timeline; nothing was read.",
+            code="options_conflict",
+            advice="Name a dropped timeline with --timeline.",
+        )
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         if graph:
-            return Graph.of(found, limit=limit, reach=_GRAPH_REACH)
+            return Graph.of(found, limit=limit, reach=_GRAPH_REACH, dropped=dropped)
         seen = view_at(found, at)
         if commits:
             return LogAnswer.of(found, seen, limit=limit or None)
@@ -360,6 +369,7 @@ class Graph(GraphPage, Answer, frozen=True, kw_only=True):
             show_damage(screen)
         if self.more:
             screen.sentence(("Older turns are left out; --limit 0 shows all.", "quiet"))
+        show_dropped(screen, self.dropped)
 
 
 def _drawn(nodes: list[GraphNode], width: int) -> Iterator[tuple[Part, ...]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
 from perdure.cli.input.lookup import is_held, view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.display import digest, show_damage, show_message
+from perdure.cli.output.display import digest, show_damage, show_dropped, show_message
 from perdure.cli.output.formatting import count, moment
 from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Column, Screen
@@ -32,6 +35,7 @@ _COLUMNS = (
 class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
     """One thread at a moment: its timelines, how much state it has, and what was said last."""
 
+    dropped: int = 0  # timelines that are left out: they were dropped, or are forgotten
     held: bool = False  # it was copied or restored with open runs or approvals, and not released
 
     @property
@@ -65,6 +69,7 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
                 for each in self.timelines
             ],
         )
+        show_dropped(screen, self.dropped)
         if self.messages:
             screen.gap()
             for message in self.messages:
@@ -77,11 +82,22 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
 
 
 def show(
-    thread: ThreadId, /, *, timeline: Timeline = MAIN, at: At = None, everywhere: Everywhere = EVERYWHERE
+    thread: ThreadId,
+    /,
+    *,
+    dropped: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="List dropped timelines, too")
+    ] = False,
+    timeline: Timeline = MAIN,
+    at: At = None,
+    everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadShowAnswer:
     """Show one thread: its timelines, the size of its state, and its last messages"""
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
         seen = view_at(found, at)
         held = is_held(found) and found.id in store.held(open_only=True)
-        return msgspec.structs.replace(ThreadShowAnswer.of(found, seen), held=held)
+        answer = ThreadShowAnswer.of(found, seen)
+        listed = [each for each in answer.timelines if dropped or each.removal is None]
+        left_out = len(answer.timelines) - len(listed)
+        return msgspec.structs.replace(answer, timelines=listed, dropped=left_out, held=held)
