@@ -9,7 +9,8 @@ It stops a call if another call of this thread has the same fingerprint and
 (e) it is done in this run, in the run that it continues on a fork or by a child of either, or both calls are made for
     one run above them; and that run has since refused an answer and asked its model for another; or
 (f) it became known to be done after this call was requested, which then waited, or after the request of the call whose
-    tool ran the child that makes this one; and no person who was told of it has decided about this one.
+    tool ran the child that makes this one; and no person who was told of it has decided about this one; or
+(g) it is done, and a person has changed the arguments of this call: its model asked for another.
 The guard does not stop other repeats: the model may want them.
 
 Every start of an external write gets a number from the *gate* of its fingerprint, a cell that each start changes.
@@ -88,7 +89,9 @@ __all__ = [
 
 
 Policy: TypeAlias = Literal["ask", "allow", "deny"]
-Case: TypeAlias = Literal["unclear", "elsewhere", "backend", "denied", "again", "since"]  # (a) to (f) above
+Case: TypeAlias = Literal[
+    "unclear", "elsewhere", "backend", "denied", "again", "since", "edited"
+]  # (a) to (g)
 
 _PAGE = 100
 
@@ -166,9 +169,9 @@ def check(
     if denied is not None:
         return Repeats(denied, "denied", gate)
     asking = list(_callers(child or space, record, space))
-    model, has_waited = asking[-1][1], record.ticket is not None or child is not None
+    model = asking[-1][1]
     by = backend if child is None else f"{model.backend} {backend}"  # both models that led to the call
-    applies = _applies(space, gate, record.timeline, head, by, waits_since=model if has_waited else None)
+    applies = _applies(space, gate, asking, head, by)
     others = _started(space, gate, after=max(gate.mark.clear if applies else 0, seen))
     if applies and seen <= gate.mark.clear < gate.count:
         # The start after those recorded it.  A refused answer since then may make a repeat of each of them.
@@ -185,7 +188,7 @@ def check(
         found = own, place, _, _ = _resolved(space, other)
         case = _case(space, found, record.timeline, head, backend, model.backend)
         if case is None and done(own):
-            case = _unmeant(space, found, asking, head, has_waited=has_waited, is_decided=is_decided)
+            case = _unmeant(space, found, asking, head, is_decided=is_decided)
         if case is not None:
             return Repeats(own, case, gate)
         if done(own):
@@ -335,6 +338,16 @@ def _has_failed(call: CallRecord) -> bool:
     return _is_over(call) and not done(call)
 
 
+def _is_edited(asking: Sequence[tuple[Space, CallRecord]]) -> bool:
+    call = asking[0][1]
+    return call.first_fingerprint not in (None, call.fingerprint)
+
+
+def _has_waited(asking: Sequence[tuple[Space, CallRecord]]) -> bool:
+    """True if the model of this thread may have requested the call before others were done; of a child it always may."""
+    return asking[0][1].ticket is not None or len(asking) > 1
+
+
 def _have_succeeded(inside: Space, run: str | None, root: Space) -> bool:
     """True unless a child run, or one between it and the root thread, ended without success."""
     while run is not None and inside.name != root.name:
@@ -374,16 +387,17 @@ def _unmeant(
     asking: Sequence[tuple[Space, CallRecord]],
     head: Digest | None,
     *,
-    has_waited: bool,
     is_decided: bool,
 ) -> Case | None:
     """Return why no model meant the next call as a repeat of one that the conversation has; None: one may have."""
     own, place, model = found.own, found.place, asking[-1][1]
+    if _is_edited(asking):
+        return "edited"
     if _is_asked_again(asking, _made_by(space, found), space, head):
         return "again"
     if not (place is own or _is_over(place)):
         return None if place.label == model.label else "elsewhere"
-    return "since" if has_waited and not _was_known(space, place, model, is_decided) else None
+    return "since" if _has_waited(asking) and not _was_known(space, place, model, is_decided) else None
 
 
 def _callers(space: Space, record: CallRecord, root: Space) -> Iterator[tuple[Space, CallRecord]]:
@@ -533,15 +547,12 @@ def _at_once(other: CallRecord) -> bool:
 def _applies(
     space: Space,
     gate: Gate,
-    timeline: str,
+    asking: Sequence[tuple[Space, CallRecord]],
     head: Digest | None,
     backend: str | None,
-    *,
-    waits_since: CallRecord | None,
 ) -> bool:
     """True if the starts that the gate recorded as clear are clear here: same backend, and all in this conversation.
 
-    `waits_since` is the call whose model must have seen them; None: the model that sees the conversation now.
     Messages may have been taken back since.  A model that still sees the last of these calls knows what it repeats.
     """
     mark = gate.mark
@@ -549,12 +560,12 @@ def _applies(
         return True
     if mark.backend != backend or not reader.is_ancestor(space, mark.commit, head):
         return False
-    if waits_since is not None and _is_after(space, mark.commit, waits_since):
+    if _is_edited(asking) or (_has_waited(asking) and _is_after(space, mark.commit, asking[-1][1])):
         return False
     until = msgspec.structs.replace(gate, mark=msgspec.structs.replace(mark, count=mark.clear))
     last = next(_started(space, until, after=mark.clear - 1))
     own, place, is_reported, _ = _resolved(space, last)
-    return done(own) and is_reported and is_told(space, place, timeline, head)
+    return done(own) and is_reported and is_told(space, place, asking[0][1].timeline, head)
 
 
 def _started(space: Space, gate: Gate, *, after: int) -> Iterator[CallRecord]:

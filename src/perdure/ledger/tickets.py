@@ -314,6 +314,8 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
             what = "was done in this run, which has since refused an answer and asked for another"
         case "since":
             what = "was done after a model had asked for this one"
+        case "edited":
+            what = "was done before; the model had asked for other arguments"
         case "denied":
             what = f"was denied as a repeat{f': {earlier.why}' if earlier.why else ''}"
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"

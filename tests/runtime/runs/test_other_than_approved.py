@@ -32,6 +32,40 @@ def pay_in(world: World, currency: str, version: str | None = None) -> Tool:
     return pay
 
 
+def edited_to(store: Store, world: World, amount: int) -> list[str]:
+    """Pay 3, change the next payment to `amount`, and return what the guard asks about then."""
+    steps = (use("pay", amount=3), say("Done."), use("pay", amount=30))
+    thread = store.thread("t", agent=Agent("payer", backend=Script(*steps), tools=[pay_in(world, "EUR")]))
+    for input, value in (("Pay three.", 3), ("Pay thirty.", amount)):
+        (ticket,) = thread.run(input).approvals
+        thread.decide(ticket.call, "edit", value={"amount": value, "currency": "EUR"}, by="ann")
+        asked = thread.resume().approvals if value == 3 else finishing_on(store, world).resume().approvals
+    return [each.message for each in asked]
+
+
+def finishing_on(store: Store, world: World) -> Thread:
+    """Return the thread with the agent whose model has nothing more to ask for."""
+    return store.thread("t", agent=finishing(world))
+
+
+def test_arguments_that_a_person_made_equal_to_a_payment_are_asked_about(store: Store, world: World) -> None:
+    """The model asked for thirty; who changed that to three may not know that three were paid."""
+    (question,) = edited_to(store, world, 3)
+
+    assert "was done before; the model had asked for other arguments" in question
+    assert world.counted() == {"3 EUR": 1}
+    thread = finishing_on(store, world)
+    thread.decide(thread.approvals()[0].call, "approve", by="ann")
+    assert thread.resume().status == "succeeded"
+    assert world.counted() == {"3 EUR": 2}
+
+
+def test_control_other_arguments_that_a_person_gave_are_not(store: Store, world: World) -> None:
+    """Four were not paid before."""
+    assert edited_to(store, world, 4) == []
+    assert world.counted() == {"3 EUR": 1, "4 EUR": 1}
+
+
 WAITING = ("awaiting_approval", "approved")
 OTHERWISE = {"another default": ("GBP", None), "another version": ("EUR", "2")}
 

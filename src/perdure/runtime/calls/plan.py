@@ -292,8 +292,6 @@ def clearance(
     found = tickets.find(round_context.space, record.ticket) if record.ticket else None
     ticket = None if found is None or tickets.is_approval_outdated(space, found.ticket) else found.ticket
     seen = 0 if ticket is None else repeat_guard.seen(record, ticket)
-    # Of edited arguments the question said nothing.
-    is_same = record.first_fingerprint in (None, record.fingerprint)
     if record.reach.guarded and tool.repeat_guard != "allow":
         space = _identify_imported(round_context, tool, round_context.space, space)
     verdict = repeat_guard.check(
@@ -303,7 +301,7 @@ def clearance(
         backend=record.backend,
         policy=tool.repeat_guard,
         seen=seen,
-        is_decided=is_same and ticket is not None and tickets.is_informed(ticket),
+        is_decided=ticket is not None and tickets.is_informed(ticket),
     )
     parent, in_root = round_context.env.parent, None
     if parent is not None and record.reach.guarded:
