@@ -39,6 +39,19 @@ agent = Agent(
 )
 
 
+@perdure.tool(effect="local_write", ask=True)
+def note(of: str) -> str:
+    """Note something."""
+    return f"noted {of}"
+
+
+noter = Agent(
+    "noter",
+    backend=Script(step(use("pay", to="ann"), use("note", of="it")), say("Nothing was done.")),
+    tools=[pay, note],
+)
+
+
 def talk(path: Path) -> None:
     """Three inputs, the second with a payment, and a fork after the first."""
     sent.clear()
@@ -618,6 +631,21 @@ def test_a_replay_lists_what_was_not_made(empty: Shell) -> None:
     assert "1 call not made:" in ended.out
     assert ended.out.count("on this timeline no call beyond local_write is made.") == 1
     assert sent == ["ann"]
+
+
+def test_a_replay_says_why_each_call_was_not_made(empty: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reason once, in words and with its tools; also on a narrow terminal, which has no column for it."""
+    with perdure.open(empty.store) as store:
+        thread = store.thread("books", agent=Agent("noter", backend=Script(say("Done."))))
+        thread.fork("again", at=None)
+        thread.run("Pay ann, and note it.")
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = empty.ok("threads", "replay", "books", "--onto", "again", "--code", f"{CODE[:-5]}noter").out
+
+    assert "2 calls not made:" in shown
+    assert "Why of pay: on this timeline no call beyond local_write is made." in shown
+    assert "Why of note: a replay makes no call that needs a decision." in shown
 
 
 def test_a_repeated_replay_tells_old_inputs_from_new_ones(empty: Shell) -> None:

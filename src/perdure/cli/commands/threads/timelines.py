@@ -505,7 +505,6 @@ _STOPPED_COLUMNS = (
     Column("tool", "tool"),
     Column("arguments", gives_way=True),
     Column("effect", leaves=1),
-    Column("why", "quiet", gives_way=True, leaves=2),  # empty where it is said once, below
     Column("made before", is_id=True),
 )
 
@@ -580,12 +579,12 @@ class ReplayAnswer(Answer, frozen=True, kw_only=True):
         else:
             screen.say(("! ", "warn"), f"{calls} not made:")
         if self.stopped:
-            reasons = {each.why for each in self.stopped}
-            said_once = reasons.pop() if len(reasons) == 1 else ""
-            rows = [_stopped_row(each, why="" if said_once else each.why) for each in self.stopped]
-            screen.table(_STOPPED_COLUMNS, rows, indent=2)
-            if said_once:
-                screen.wrap((f"Why: {said_once}.", "quiet"), indent=2)
+            screen.table(_STOPPED_COLUMNS, map(_stopped_row, self.stopped), indent=2)
+            reasons = dict.fromkeys(each.why for each in self.stopped)
+            for why in reasons:
+                tools = dict.fromkeys(each.tool for each in self.stopped if each.why == why)
+                of = f" of {', '.join(tools)}" if len(reasons) > 1 else ""
+                screen.wrap((f"Why{of}: {why}.", "quiet"), indent=2, whole_words=True)
         if not self.dry_run:
             screen.suggest("Compare: ", "threads", "diff", self.thread, self.source, self.onto)
 
@@ -617,13 +616,12 @@ def _the_inputs(inputs: int) -> str:
     return "the input" if inputs == 1 else f"the {count(inputs, 'input')}"
 
 
-def _stopped_row(each: StoppedCallShape, *, why: str) -> tuple[str, ...]:
+def _stopped_row(each: StoppedCallShape) -> tuple[str, ...]:
     return (
         str(each.turn),
         each.tool,
         on_one_line(each.arguments),
         each.effect,
-        why,
         each.made_before or "",
     )
 
