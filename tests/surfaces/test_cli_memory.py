@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib.util import find_spec
 
@@ -163,6 +164,18 @@ def test_searching_without_the_extra_says_what_to_install(
     assert "Searched by words alone. --help says how to search by meaning too." in short
     assert "pip" not in short
     assert "--no-deps" in more
+
+
+@pytest.mark.parametrize("embed", ["auto", "none"])
+def test_a_search_that_finds_nothing_says_how_to_see_all(shell: Shell, kept: str, embed: str) -> None:
+    """The command lists what there is; control: where an owner may have been meant, that is said instead."""
+    none = shell.ok("memory", "search", "zebra", "--owner", "ann", "--embed", embed).out
+    other = shell.ok("memory", "search", "zebra", "--owner", "anne", "--embed", embed).out
+
+    words = next(line for line in none.splitlines() if line.startswith("See all of it: perdure "))
+    listed = shell.ok(*shlex.split(words.partition("perdure ")[2])[:4], "--json").json
+    assert [each["id"] for each in listed["items"]] == [kept]
+    assert ("Did you mean ann?" in other, "See all" in other) == (True, False)
 
 
 def test_searching_by_words_alone_on_request_advises_nothing(shell: Shell, kept: str) -> None:

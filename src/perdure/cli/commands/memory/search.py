@@ -39,7 +39,7 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
         """Print a table, and how it was searched."""
         if not self.found:
             meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
-            screen.say("Nothing was found for ", (self.owner, "name"), f".{meant}")
+            screen.sentence("Nothing was found for ", (self.owner, "name"), f".{meant}")
         else:
             screen.table(
                 _COLUMNS,
@@ -59,7 +59,9 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
                 self.found and self.missing == _INSTALL
             )  # whole only where meaning may have found what words did not
             how = "--help says how to search by meaning too." if known else self.missing
-            screen.wrap((f"Searched by words alone. {how}", "quiet"))
+            screen.sentence((f"Searched by words alone. {how}", "quiet"))
+        if not self.found and not self.near:
+            screen.suggest("See all of it: ", "memory", "ls", "--owner", self.owner)
 
 
 def search(
