@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,8 +193,8 @@ def test_a_listing_fits_80_columns_and_is_cut_between_words(odd_shell: Shell, na
     shown = odd_shell.ok(*words).out
 
     table = shown[shown.index("timeline  ") :] if words[1] == "show" else shown
-    for line in table.partition("\n\n")[0].splitlines():
-        if line.startswith(("Dollars", "Look at one")):
+    for line in table.partition("\n\n")[0].partition("Look at one")[0].splitlines():
+        if line.startswith("Dollars"):
             continue
         assert cell_len(line) <= 80, line
         for cell in re.split(r" {2,}", line):
@@ -418,3 +419,37 @@ def test_a_terminal_of_80_columns_gets_whole_words(bread: Shell) -> None:
     assert "1 run ended with 1 external write under way" in " ".join(session.shown.split())
     for line in session.shown.splitlines():
         assert cell_len(line.rstrip()) <= 80 or is_one_long_word(line), line
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_a_command_to_go_on_with_is_broken_between_its_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """With a backslash, so that a shell takes the copied lines for the command; a word that is too long stays whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = (
+        "threads",
+        "log",
+        "codex:0191f0aa-0000-7000-8000-00000000beef-" + "x" * 9,
+        "--timeline",
+        "a line's name",
+    )
+
+    Screen(console()).suggest("See it: ", *words, store="a store.db")
+
+    told = capsys.readouterr().out
+    lines = told.splitlines()
+    typed = shlex.split(told.removeprefix("See it: ").replace("\\\n", ""))
+    assert (typed[:3], typed[-4:]) == (["perdure", *words[:2]], [*words[3:], "--store", "a store.db"])
+    assert (len(lines) == 1) == (width == 200)
+    assert all(cell_len(line) <= width or " " not in line.strip().removesuffix(" \\") for line in lines)
+
+
+def test_an_error_breaks_no_id_on_a_terminal(shell: Shell) -> None:
+    """An id that is longer than the line stays whole, so that it can be copied."""
+    id = "order-" + "x" * 90
+
+    with PtySession(shell.directory, "threads", "log", id, columns=60) as session:
+        assert session.ended() == 3
+
+    assert f"'{id}'" in session.shown

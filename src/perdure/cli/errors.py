@@ -59,10 +59,10 @@ def report(
         print(safe_json(shape, indent=None), file=sys.stderr)
         return
     screen = Screen(console(stderr=True))
-    print_line = screen.wrap if screen.is_terminal else screen.say
+    print_line = screen.sentence if screen.is_terminal else screen.say
     print_line((f"{name}: ", "bad"), f"{message} {advice}".rstrip())
     if hint:
-        screen.say(("Try: ", "quiet"), hint)
+        screen.command("Try: ", hint)
 
 
 def _json_facts(facts: Mapping[str, object]) -> dict[str, object]:

@@ -76,6 +76,8 @@ _WORDS_MIN = 24  # columns that words have at least, while there is something el
 _ID_MAX = 24  # columns of an id in a narrow table, unless it takes more to tell it from the others
 
 _WORD = re.compile(r"\S+\s*|\s+")
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
+_GO_ON = " " * 4  # before the next line of a command
 
 _UNBOUNDED = 10_000  # columns, where no terminal sets a limit
 _LINE_MAX = 100  # columns that are easy to read
@@ -204,7 +206,19 @@ class Screen:
         """
         named = store or self._store
         typed = [self.short_id(word) for word in (with_code_here(words) if _CODE in words else words)]
-        self.say((label, "quiet"), f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
+        self.command(label, f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
+
+    def command(self, label: str, typed: str) -> None:
+        """Print a command; where it is longer than a line, on several, each with a backslash, so that it can be copied."""
+        lines, left = [""], self._console.width - cell_len(label)
+        for word in _SHELL_WORD.findall(typed):
+            if lines[-1] and cell_len(f"{lines[-1]} {word} \\") > left:
+                lines.append("")
+                left = self._console.width - len(_GO_ON)
+            lines[-1] += f" {word}" if lines[-1] else word
+        if cell_len(label + typed) <= self._console.width:
+            lines = [typed]
+        self.say((label, "quiet"), f" \\\n{_GO_ON}".join(lines))
 
     def wrap(self, *parts: Part, indent: int = 0, label: Part = "", whole_words: bool = False) -> None:
         """Print a paragraph, indented, and wrapped at words where the width has a limit.
