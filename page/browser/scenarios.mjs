@@ -1075,6 +1075,54 @@ export const scenarios = {
     });
   },
 
+  // The runs of all threads, the newest first; what models cost; the threads that were written last.
+  async runs({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      const unwell = { id: 'poorly', agent: 'planner' };
+      await send(page, 'threads', unwell);
+      await send(page, 'threads/poorly/run', { text: 'Are you unwell?', wait: false });
+      await go('/threads');
+      await page.getByRole('link', { name: 'Runs', exact: true }).click();
+      const open = page.getByRole('list', { name: 'Runs: Not ended' }).getByRole('listitem');
+      const failed = page.getByRole('list', { name: 'Runs: Failed' }).getByRole('listitem');
+      await open.filter({ hasText: /trip-44.*waiting.*planner/ }).waitFor();
+      await failed.filter({ hasText: /poorly.*failed.*planner.*the model is unwell/ }).waitFor();
+      const begun = await open.locator('time').evaluateAll((found) => found.map((each) => each.dateTime));
+      assert.deepEqual(begun, [...begun].sort().reverse());
+      await settled();
+      await picture('runs');
+      assert.deepEqual(await faultsOf(page), []);
+      await page.getByLabel('State').selectOption('failed');
+      await open.first().waitFor({ state: 'detached' });
+      await failed.getByRole('link', { name: /poorly/ }).click();
+      await page.getByRole('heading', { name: 'Turn 1' }).waitFor();
+      await go('/runs?state=waiting');
+      await page.getByRole('link', { name: 'Decide in trip-44' }).click();
+      await page.getByRole('article', { name: 'Approval of book' }).getByText('910').first().waitFor();
+      // Costs.
+      await page.getByRole('link', { name: 'Costs', exact: true }).click();
+      await page.getByRole('row', { name: /planner/ }).waitFor();
+      await page.getByText('Steps without a known price').waitFor();
+      await picture('costs');
+      assert.deepEqual(await faultsOf(page), []);
+      await page.getByLabel('By').selectOption('owner');
+      await page.getByRole('row', { name: /no owner/ }).waitFor();
+      await page.getByRole('link', { name: 'ben', exact: true }).click();
+      await page.getByRole('link', { name: /trip-44/ }).waitFor();
+      assert.equal(await page.getByRole('link', { name: /trip-42/ }).count(), 0);
+      // The threads that were written last come first, while it is chosen.
+      await go('/threads');
+      await page.getByRole('link', { name: /trip-44/ }).waitFor();
+      const ids = () => page.locator('a.thread strong').allTextContents();
+      assert.notEqual((await ids())[0], 'poorly');
+      await page.getByLabel('Order').selectOption('true');
+      await page.waitForFunction(() => document.querySelector('a.thread strong').textContent === 'poorly');
+      await send(page, 'threads/notes/state/list.json', ['tea'], 'PUT');
+      await page.waitForFunction(() => document.querySelector('a.thread strong').textContent === 'notes');
+      await picture('newest');
+    });
+  },
+
   async verify({ open }) {
     await withPage(open, async ({ page, go, picture }) => {
       await go('/verify');
@@ -1200,9 +1248,9 @@ export const scenarios = {
 
   // axe finds no serious fault, and nothing is wider than the window, on every page in both themes and two widths.
   async accessible({ open }) {
-    const paths = ['/threads', '/threads/trip-42?at=turn:3', '/threads/trip-42?at=turn:5&tab=state', '/threads/trip-42?at=turn:5&tab=context', '/threads/trip-42?at=turn:5&tab=calls', '/threads/trip-42?at=turn:5&tab=raw', '/threads/cart?path=/cart.json', '/threads/trip-42/diff?a=main&b=slower', '/threads/trip-42/moves', '/threads/trip-42/calls', '/threads/trip-42/artifacts', '/approvals', '/approvals?call=rent/', '/calls', '/memory', '/agents', '/verify'];
+    const paths = ['/threads', '/threads/trip-42?at=turn:3', '/threads/trip-42?at=turn:5&tab=state', '/threads/trip-42?at=turn:5&tab=context', '/threads/trip-42?at=turn:5&tab=calls', '/threads/trip-42?at=turn:5&tab=raw', '/threads/cart?path=/cart.json', '/threads/trip-42/diff?a=main&b=slower', '/threads/trip-42/moves', '/threads/trip-42/calls', '/threads/trip-42/artifacts', '/approvals', '/approvals?call=rent/', '/calls', '/memory', '/agents', '/runs', '/costs', '/verify'];
     const faults = [];
-    for (const [width, dark, shown] of [[360, true, paths], [1280, false, ['/threads', '/threads/trip-42?at=turn:3', '/threads/cart?path=/cart.json', '/threads/trip-42/diff?a=main&b=slower', '/approvals']]]) {
+    for (const [width, dark, shown] of [[360, true, paths], [1280, false, ['/threads', '/threads/trip-42?at=turn:3', '/threads/cart?path=/cart.json', '/threads/trip-42/diff?a=main&b=slower', '/approvals', '/runs', '/costs']]]) {
       await withPage(open, async ({ page, go, picture, settled }) => {
         for (const path of shown) {
           await go(path);
@@ -1295,6 +1343,8 @@ export const scenarios = {
       await page.getByRole('link', { name: 'writer', exact: true }).waitFor();
       await page.getByRole('searchbox', { name: 'Search' }).fill('nobody');
       await page.getByText('No agent is named so').waitFor();
+      await go('/costs?by=owner');
+      await page.getByRole('row', { name: /ben \$61\.00/ }).waitFor();
     });
   },
 

@@ -67,6 +67,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "forgotten",
                 "dead_ends",
                 "timelines",
+                "runs",
                 "verify",
             ),
         )

@@ -15,6 +15,7 @@ import perdure
 from perdure import Agent, Stop
 from perdure.errors import Corrupt, RunFailed
 from perdure.model.run import Usage
+from perdure.server import thread_list
 from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
 from perdure.server.routes import threads as thread_routes
@@ -200,6 +201,66 @@ def test_threads_are_found_by_backend_cost_and_age(
     monkeypatch.setattr(thread_routes, "_LIST_SECONDS", seconds)
 
     assert listed(different, query) == expected
+
+
+def test_the_threads_that_were_written_last_come_first(client: Client, store: Store) -> None:
+    """Page by page, also for a key that sees few of them; a cursor of the other order is refused."""
+    for number in (2, 0, 3, 1):
+        store.thread(f"t{number}", agent="assistant", owner="ann").put("/n.json", number)
+    store.thread("t0").put("/n.json", 9)
+    ann = Client(client.port, key(store, "ann", "viewer", owners=["ann"]))
+
+    seen = list[list[str]]()
+    for reader in (client, ann):
+        pages = [reader.get("/v1/threads?newest=true&limit=2").json]
+        while "next" in pages[-1]:
+            pages.append(reader.get(f"/v1/threads?newest=true&limit=2&after={pages[-1]['next']}").json)
+        seen.append([each["id"] for page in pages for each in page["threads"] if each["id"][0] == "t"])
+
+    assert seen == [["t0", "t1", "t3", "t2"]] * 2
+    assert client.get("/v1/threads?newest=true&after=t1").json["code"] == "cursor_invalid"
+
+
+def test_a_list_that_would_look_at_too_many_threads_is_refused(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a list of everything can begin with the newest; control: by id it begins, and one thread fewer is listed."""
+    monkeypatch.setattr(thread_list, "LOOKED_AT_MAX", 3)
+    for number in range(2):
+        store.thread(f"t{number}", agent="assistant")
+    few = client.get("/v1/threads?newest=true")
+    store.thread("t3", agent="assistant")
+
+    for path in ("/v1/threads?newest=true", "/v1/runs?state=failed"):
+        reply = client.get(path)
+        assert (reply.status, reply.json["code"]) == (422, "too_many_threads"), reply.body
+
+    assert len(few.json["threads"]) == 3
+    assert client.get("/v1/threads").status == client.get("/v1/runs?newest=true").status == 200
+
+
+def test_the_last_runs_that_failed_are_listed_over_all_threads(store: Store) -> None:
+    """The newest first, if it is asked for; of a thread that went on nothing, nor what the key may not see."""
+    broken = Agent("assistant", backend=Script())
+    for id, owner in (("ailing", "ann"), ("other", "bob"), ("well", "ann")):
+        with suppress(RunFailed):
+            store.thread(id, agent=broken, owner=owner).run("Hi")
+    store.thread("well", agent=Agent("assistant", backend=Script(say("Hello.")))).run("Hi again")
+    for id in ("queued", "later"):
+        store.thread(id, agent=broken, owner="ann").start("Later")
+
+    with serving(store) as client:
+        ann = Client(client.port, key(store, "ann", "viewer", owners=["ann"]))
+
+        def threads(query: str, asked: Client = client) -> list[str]:
+            return [each["thread"] for each in asked.get(f"/v1/runs?{query}").json["runs"]]
+
+        assert threads("newest=true") == ["later", "queued"]
+        assert threads("state=failed") == ["ailing", "other"]
+        assert threads("state=failed&newest=true", ann) == ["ailing"]
+        first = client.get("/v1/runs?state=failed&newest=true&limit=1").json
+        assert [each["thread"] for each in first["runs"]] == ["other"]
+        assert threads(f"state=failed&newest=true&after={first['next']}") == ["ailing"]
 
 
 def test_a_cursor_names_no_thread_that_the_key_may_not_see(

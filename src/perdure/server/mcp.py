@@ -87,6 +87,7 @@ class _ThreadsArguments(_ToolArguments, frozen=True, kw_only=True):
     age_days_min: Annotated[float | None, Meta(description="Days since the newest commit, at least")] = None
     age_days_max: Annotated[float | None, Meta(description="Days since the newest commit, at most")] = None
     cost: Annotated[bool | None, Meta(description="True: each thread has what its runs cost")] = None
+    newest: Annotated[bool | None, Meta(description="True: those written last come first")] = None
     limit: _Limit = None
     after: _After = None
 

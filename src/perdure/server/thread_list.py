@@ -8,6 +8,9 @@ That one may be a thread which the credential may not see.  So the cursors of a 
 are encrypted and bound to the credential and its limits, all have the same length, and a text that is no sealed cursor
 is refused.  A client that could choose where a list begins would learn from whether it has another page where threads
 are that it may not see.  What it does learn is that there are many of them.
+
+The newest first is an order that only a list of everything can have: such a list is refused for a credential that would
+have to look at more.  Its cursor is the time and the id of a thread that the credential has seen, and needs no seal.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Corrupt, Invalid, NotFound
 from perdure.model.names import ID_BYTES_MAX
 from perdure.model.run import RunRecord
 from perdure.server.access import Access
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["LOOKED_AT_MAX", "ThreadList", "seal_cursor", "unseal_cursor"]
 
 LOOKED_AT_MAX = 10_000
+_DIGITS_MAX = 18
 _TAG_BYTES = 16
 _LENGTH_BYTES = 2
 _PLAIN_BYTES = _LENGTH_BYTES + ID_BYTES_MAX
@@ -51,16 +55,44 @@ class ThreadList:
         agent: str | None = None,
         state: Literal["running", "waiting"] | None = None,
         after: str | None = None,
+        newest: bool = False,
     ) -> None:
-        """List threads of an owner or agent, or with a run in a state; None: of any, and from the first."""
+        """List threads of an owner or agent, or with a run in a state; None: of any, and from the first.
+
+        With `newest` those come first whose main was committed to last; else they are sorted by id.
+        """
         self._call, self._owner, self._agent, self._state = call, owner, agent, state
-        self._after = after
-        if after is not None and call.access.is_limited:
-            self._after = unseal_cursor(call.server.cursor_secret(), call.access, after)
+        self._is_newest, self._places = newest, dict[str, tuple[int, str]]()
+        self._before = _place(after) if newest and after is not None else None
+        self._after = None if newest else after
+        if self._after is not None and call.access.is_limited:
+            self._after = unseal_cursor(call.server.cursor_secret(), call.access, self._after)
         self._last: str | None = None  # that was looked at, if there may be others after it
 
     def __iter__(self) -> Iterator[Thread]:
-        """Yield the threads; `next` says whether all were looked at."""
+        """Yield the threads; `next` says whether all were looked at.  Raises `Invalid` if too many are to be sorted."""
+        return iter(self._newest_first()) if self._is_newest else self._by_id()
+
+    def all(self) -> list[Thread]:
+        """Return the threads; raises `Invalid` if that would be to look at too many."""
+        found = list(self._by_id())
+        if self._last is not None:
+            raise Invalid(
+                f"this list would have to look at more than {LOOKED_AT_MAX:,} threads; nothing was read.",
+                code="too_many_threads",
+                advice="List them by id, page by page.",
+                threads_max=LOOKED_AT_MAX,
+            )
+        return found
+
+    def _newest_first(self) -> Iterator[Thread]:
+        threads = {each.id: each for each in self.all()}
+        self._places = {id: (_changed_at(each), id) for id, each in threads.items()}
+        for place in sorted(self._places.values(), reverse=True):
+            if self._before is None or place < self._before:
+                yield threads[place[1]]
+
+    def _by_id(self) -> Iterator[Thread]:
         for number, thread in enumerate(self._candidates()):
             if number == LOOKED_AT_MAX:
                 return
@@ -82,6 +114,8 @@ class ThreadList:
 
     def cursor(self, id: str) -> str:
         """Return the cursor after a thread."""
+        if self._is_newest:
+            return "{}.{}".format(*self._places[id])
         access = self._call.access
         return seal_cursor(self._call.server.cursor_secret(), access, id) if access.is_limited else id
 
@@ -105,6 +139,23 @@ class ThreadList:
     def _has_seen_run(self, thread: Thread) -> bool:
         runs = self._runs[thread.id]
         return not isinstance(thread, LimitedThread) or any(map(thread.sight.sees_run, runs))
+
+
+def _changed_at(thread: Thread) -> int:
+    """Return when the newest commit of main was made; of a thread that has none, or whose cannot be read, when it began."""
+    try:
+        return next((each.at for each in thread.log(limit=1)), thread.begun_at)
+    except (Corrupt, NotFound):
+        return thread.begun_at
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    at, _, id = cursor.partition(".")
+    if not at.isdecimal() or len(at) > _DIGITS_MAX:
+        raise Invalid(
+            f"{cursor!r} is no cursor of this list; nothing was read.", code="cursor_invalid", cursor=cursor
+        )
+    return int(at), id
 
 
 # ---- sealed cursors

@@ -131,20 +131,29 @@ def list_unknown_calls(call: HttpCall, query: PageQuery) -> Paged[CallPage]:
 
 
 class OpenRunsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which of the runs that have not ended."""
+    """Which of the runs that have not ended, or with `failed` the last runs of threads, where those failed.
 
-    state: Literal["created", "running", "waiting"] | None = None
+    With `newest` the newest come first.  A list of failed runs is refused beyond 10,000 threads.
+    """
+
+    state: Literal["created", "running", "waiting", "failed"] | None = None
+    newest: bool = False
 
 
 @route("GET", "/v1/runs", "read")
 def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> Paged[RunPage]:
-    """List the runs that have not ended, oldest first, over all threads."""
+    """List the runs that have not ended, oldest first, over all threads; or of each the last, if it failed."""
     found: list[tuple[str, RunShape]] = []
-    places = [(_cursor(record.begun_at, record.id, id), id, record) for id, record in call.store.open_runs()]
-    for place, id, record in sorted(places, key=lambda each: each[0]):
+    if query.state == "failed":
+        runs = [(thread.id, each) for thread in ThreadList(call).all() for each in thread.runs(limit=1)]
+    else:
+        runs = call.store.open_runs()
+    places = [(_cursor(record.begun_at, record.id, id), id, record) for id, record in runs]
+    for place, id, record in sorted(places, key=lambda each: each[0], reverse=query.newest):
         if len(found) > query.size:
             break
-        if query.state in (None, record.state) and (query.after is None or place > query.after):
+        is_after = query.after is None or (place < query.after if query.newest else place > query.after)
+        if query.state in (None, record.state) and is_after:
             with suppress(NotFound):
                 thread = call.thread(id=id)
                 found.append((place, RunShape.now(thread, thread.find_run(record.id))))

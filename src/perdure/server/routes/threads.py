@@ -95,6 +95,7 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
     and the age is the time since the newest commit of main.  These three read the histories of threads: a page that
     takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
+    With `newest` those come first whose main was committed to last; that is refused beyond 10,000 threads.
     """
 
     q: str | None = None
@@ -107,6 +108,7 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
     age_days_min: float | None = None
     age_days_max: float | None = None
     cost: bool = False
+    newest: bool = False
 
     def fits(self, thread: Thread) -> bool:
         """True if a thread has the words, and what its history says is within the bounds."""
@@ -166,7 +168,7 @@ class ThreadRows(msgspec.Struct, frozen=True, kw_only=True):
 
 @route("GET", "/v1/threads", "read")
 def list_threads(call: HttpCall, query: ThreadsQuery) -> Paged[ThreadRows]:
-    """List threads by id."""
+    """List threads by id, or the newest first."""
     kept, after = _page_of_threads(call, query)
     work = OpenWork(call.store)
     rows = [_row(each, work, has_cost=query.cost) for each in kept]
@@ -252,7 +254,9 @@ def _page_of_threads(call: HttpCall, query: ThreadsQuery) -> tuple[list[Thread],
     kept: list[Thread] = []
     last, until = None, time.monotonic() + _LIST_SECONDS
     state = query.state if query.state in ("running", "waiting") else None
-    listed = ThreadList(call, owner=query.owner, agent=query.agent, state=state, after=query.after)
+    listed = ThreadList(
+        call, owner=query.owner, agent=query.agent, state=state, after=query.after, newest=query.newest
+    )
     unclear: list[tuple[str, CallRecord]] = []
     if query.state == "unknown":
         unclear = [*interrupted_calls(call.store), *call.store.unclear_calls()]
