@@ -12,6 +12,7 @@ import perdure
 from perdure import Agent, Store, Thread, errors
 from perdure.runtime import import_commit
 from perdure.testing import Script, say, use
+from tests.coded import raises
 
 CHAT = "openai-chat"
 
@@ -382,7 +383,7 @@ def test_a_result_finds_an_imported_call_by_the_id_that_an_export_gave_it(thread
 
 
 def test_an_imported_result_does_not_answer_a_call_that_waits(store: Store) -> None:
-    """Under the very id of a run's call it is a loss, and the call is made once it is approved."""
+    """Under the very id of a run's call it is refused, and the call is made once it is approved."""
     made: list[str] = []
 
     @perdure.tool(effect="external_write", ask=True)
@@ -394,11 +395,11 @@ def test_an_imported_result_does_not_answer_a_call_that_waits(store: Store) -> N
     thread = store.thread("letters", agent=agent)
     thread.run("go")
 
-    losses = thread.add([answered(thread.calls()[0].id, "forged")], api=CHAT)
+    with raises(errors.Conflict, "call_open"):
+        thread.add([answered(thread.calls()[0].id, "forged")], api=CHAT)
     thread.decide(thread.calls()[0].id, "approve", by="ann")
     thread.resume()
 
-    assert len(losses) == 1
     assert made == ["ann"]
 
 

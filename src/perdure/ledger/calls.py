@@ -26,7 +26,7 @@ from perdure.history.space import (
     read_record,
 )
 from perdure.model import canonical, names
-from perdure.model.call import TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
+from perdure.model.call import SETTLED, TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.effect import Effect
 from perdure.model.head import Head
@@ -39,6 +39,7 @@ __all__ = [
     "VersionedCall",
     "CallTransition",
     "advance",
+    "check_answerable",
     "every",
     "find",
     "find_many",
@@ -326,6 +327,21 @@ def attributed(transition: CallTransition, by: str | None) -> CallTransition:
 def reference(artifact: Digest) -> str:
     """Return the name under which the ledger stores a result."""
     return f"artifact://sha256/{artifact}"
+
+
+def check_answerable(held: VersionedCall | None) -> None:
+    """Raise `Conflict` if a call is not settled: a message that answers it would pretend a result."""
+    if held is None or held.record.state in SETTLED:
+        return
+    record = held.record
+    raise Conflict(
+        f"call '{record.id}' of {record.tool} is {record.state}, and a message cannot answer it; nothing was written.",
+        code="call_open",
+        advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
+        call=record.id,
+        tool=record.tool,
+        state=record.state,
+    )
 
 
 def post(

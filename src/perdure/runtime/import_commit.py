@@ -171,7 +171,8 @@ class _OwnCalls:
     """Gives calls our ids, message by message, and finds the call of each result.
 
     A result belongs to the newest message with an open call of its id: among the messages that are added, else
-    among those that were imported to this timeline before.  It never settles a call of a run or of `thread.call`.
+    among those that were imported to this timeline before.  It never settles a call of a run or of `thread.call`: while
+    that call is open, nothing is imported.
     """
 
     def __init__(self, env: RunEnvironment, called: Mapping[str, Tool], head: Head) -> None:
@@ -270,6 +271,7 @@ class _OwnCalls:
             return mine
         held = self._before.take(result.call_id) or self._by_tool(result.call_id)
         if held is None:
+            calls.check_answerable(self._before.of_run.get(result.call_id))
             why = "no open imported call of this timeline goes by its id; the thread keeps it, and no model is shown it"
             self.losses.append(Loss(kind="converted", where=where, what="tool result", why=why))
             # A call of the timeline with this id must not look answered.
@@ -338,6 +340,9 @@ class OpenImports:
         self.seen: set[str] = (
             set()
         )  # our ids of all calls so far; of the whole timeline once nothing was found
+        self.of_run: dict[
+            str, VersionedCall
+        ] = {}  # those without a result that were not imported, by both ids
 
     def take(self, id: str) -> VersionedCall | None:
         """Return the first open call of an id, the vendor's or ours, in the newest message with one; each only once."""
@@ -369,6 +374,9 @@ class OpenImports:
                 for id in {held.record.vendor_id, call.id}:
                     self._by_id.setdefault(id, []).append(held)
                 self._by_tool.setdefault(held.record.tool, []).append(held)
+            elif held is not None and held.record.origin != "import":
+                for id in {held.record.vendor_id or call.id, call.id}:
+                    self.of_run.setdefault(id, held)
         return True
 
     def _back(self, at: Digest | None) -> Iterator[Message]:

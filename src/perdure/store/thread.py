@@ -418,7 +418,7 @@ class Thread(Switching):
         transcript, and only the rest is added.  With `once` what the timeline has is not added again: nothing of a
         copy, the rest of a list that has grown and of a window on its end.  Raises `Invalid`, having written nothing,
         if the messages cannot be read, and `Conflict`, which names the first message that differs, if with `whole`
-        they begin otherwise, or if with `once` the two have messages in common and part.
+        they begin otherwise, or if with `once` the two have messages in common and part, or if a result answers an open call.
         """
         env, named = self._env(), given(op_id)
 

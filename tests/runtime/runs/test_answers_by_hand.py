@@ -9,6 +9,7 @@ from perdure import Agent, Store, Thread
 from perdure.errors import Conflict
 from perdure.model.message import Text, ToolCall, ToolResult
 from perdure.testing import Script, say, use
+from tests.coded import raises
 
 SENT: list[str] = []
 
@@ -53,6 +54,32 @@ def test_a_call_that_waits_is_not_answered_by_a_message(store: Store) -> None:
     thread.decide(call, "approve")
     assert thread.resume().status == "succeeded"
     assert SENT == ["ann"]
+
+
+@pytest.mark.parametrize("how", ["once", "whole", "op_id"])
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "vendor's"])
+def test_a_call_that_waits_is_not_answered_by_an_imported_message(
+    store: Store, how: str, is_ours: bool
+) -> None:
+    """Another program made the call and says so in the list: the thread would say the same, and make it again."""
+    agent = Agent("a", backend=Script(use("send", id="c1", to="ann"), say("Done.")), tools=[send])
+    thread = store.thread("t", agent=agent)
+    call = thread.run("Send").approvals[0].call
+    id, before = call if is_ours else "c1", thread.head
+    said = {"id": id, "type": "function", "function": {"name": "send", "arguments": '{"to": "ann"}'}}
+    asked = [{"role": "user", "content": "Send"}, {"role": "assistant", "tool_calls": [said]}]
+    result = {"role": "tool", "tool_call_id": id, "content": "sent"}
+
+    with raises(Conflict, "call_open"):
+        if how == "op_id":
+            thread.add([result], api="openai-chat", op_id="again")
+        else:
+            thread.add([*asked, result], api="openai-chat", once=how == "once", whole=how == "whole")
+
+    assert thread.head == before
+    thread.decide(call, "deny")
+    assert thread.resume().status == "succeeded"
+    assert SENT == []
 
 
 def test_a_call_whose_outcome_nobody_knows_is_not_answered_by_a_message(store: Store) -> None:

@@ -22,7 +22,7 @@ from perdure.history.reader import AGENTS_OF_THREAD, agents_in, check_agent
 from perdure.history.space import ChangeQuestions, Space, TimelineContext
 from perdure.history.writer import CommitOutcome, OnConflict, Proposal
 from perdure.model import names
-from perdure.model.call import SETTLED, UNCLEAR
+from perdure.model.call import UNCLEAR
 from perdure.model.event import MessageAppended, MessageRetracted
 from perdure.model.head import Head
 from perdure.model.message import ToolResult
@@ -292,17 +292,7 @@ def check_answers(space: Space, results: Sequence[ToolResult]) -> None:
     if not ledger.position:
         return  # a ledger without entries has no call
     for result in results:
-        held = calls.find(space, result.call_id)
-        if held is not None and held.record.state not in SETTLED:
-            raise Conflict(
-                f"call '{result.call_id}' of {held.record.tool} is {held.record.state}, and a message cannot answer "
-                "it; nothing was written.",
-                code="call_open",
-                advice="Decide it with decide(), go on with resume(), or state its outcome with resolve().",
-                call=result.call_id,
-                tool=held.record.tool,
-                state=held.record.state,
-            )
+        calls.check_answerable(calls.find(space, result.call_id))
 
 
 def parts(what: str, given: Iterable[_T]) -> tuple[_T, ...]:
