@@ -769,6 +769,28 @@ def test_what_is_no_time_queues_nothing(shell: Shell, words: str) -> None:
     assert shell.ok("runs", "ls", "shopping", "--json").json["runs"] == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "start", "new", "Flour", "--agent", "a", "--at", "yesterday"),
+        ("runs", "start", "new", "Flour", "--agent", "a", "--id", "x" * 500),
+        ("runs", "start", "new", "Flour", "--agent", "a", "--timeline", "other"),
+        ("import", "new", "said.json", "--agent", "a", "--timeline", "other"),
+        ("import", "new", "said.json", "--agent", "a", "--op-id", "x" * 500),
+        ("import", "new", "said.json", "--agent", "a", "--model", "x" * 500),
+        ("chat", "payer", "--code", CODE, "--thread", "new", "--timeline", "other"),
+    ],
+)
+def test_a_refused_command_begins_no_thread(shell: Shell, words: tuple[str, ...]) -> None:
+    """What it is given is checked before its thread is begun."""
+    (shell.directory / "said.json").write_text('[{"role": "user", "content": "Flour"}]')
+
+    ended = shell(*words)
+
+    assert ended.code in (2, 3)
+    assert [each["id"] for each in shell.ok("threads", "ls", "--json").json["threads"]] == ["shopping"]
+
+
 def test_a_worker_that_ends_by_itself_does_not_say_how_to_stop_it(shell: Shell) -> None:
     """And one that waits does: its first line is for who started it."""
     idle = shell("work", "--code", CODE, "--until-idle").out

@@ -30,7 +30,7 @@ from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources, is_server
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
-from perdure.model.names import did_you_mean, shown_address
+from perdure.model.names import check_label, did_you_mean, shown_address
 from perdure.providers.wire_formats import PreparedInput, formats_of, prepared
 from perdure.runtime.import_messages import format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
@@ -495,6 +495,9 @@ def _import_messages(
     op_id: str | None,
     everywhere: Everywhere,
 ) -> Imported:
+    for what, label in (("provider", provider), ("model", model), ("op_id", op_id)):
+        if label is not None:
+            check_label(what, label)
     given, lines = _conversation(file, format)
     ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
@@ -506,8 +509,7 @@ def _import_messages(
         raise _no_agent(thread)
     made = _new_store(everywhere.store)
     with _naming_lines(file, lines), open_store(everywhere.store) as store:
-        found = store.thread(thread, agent=agent, owner=owner)
-        placed = found if timeline == MAIN else found.on(timeline)
+        placed = store.thread(thread, agent=agent, owner=owner, timeline=timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
         losses = placed.add(
             given,

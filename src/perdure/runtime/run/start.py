@@ -70,6 +70,7 @@ __all__ = [
     "Inbound",
     "Input",
     "Interrupted",
+    "check_input",
     "cleaned",
     "given_before",
     "given_before_as",
@@ -112,15 +113,7 @@ def inbound(
     space: Space, timeline: str, given: Input, *, id: str | None, state: Mapping[str, Given] | None
 ) -> Inbound:
     """Check an input and give its messages ids; raise `Invalid`, having written nothing."""
-    messages = _messages(given)
-    if id is not None:
-        names.check_id("message id", id)
-    if id is not None and not messages:
-        raise Invalid(
-            "an id names an input, and there is none; nothing was run.",
-            code="id_without_input",
-            advice="Leave it out.",
-        )
+    messages = check_input(given, id=id)
     first = id or (space.ids() if messages else "")
     ids = [first]
     if len(messages) > 1:
@@ -131,6 +124,20 @@ def inbound(
         op_id=None if id is None else "input:" + sha256(f"{timeline}\n{id}".encode()).hexdigest(),
         is_named=id is not None,
     )
+
+
+def check_input(given: Input, *, id: str | None) -> tuple[Message, ...]:
+    """Return the messages of an input; raise `Invalid` for what no thread takes."""
+    messages = _messages(given)
+    if id is not None:
+        names.check_id("message id", id)
+    if id is not None and not messages:
+        raise Invalid(
+            "an id names an input, and there is none; nothing was run.",
+            code="id_without_input",
+            advice="Leave it out.",
+        )
+    return messages
 
 
 def _is_known(space: Space, at: Digest | None, id: str, message: Message) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "Suspended",
     "Suspension",
     "When",
+    "check_moment",
     "moment",
     "timer",
 ]
@@ -66,7 +67,7 @@ def _read_moment(text: str) -> datetime | timedelta:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _check_moment(at: object) -> None:
+def check_moment(at: object) -> None:
     """Raise `Invalid` for what is no moment: a datetime without a time zone, or a duration that cannot be."""
     if isinstance(at, str):
         at = _read_moment(at)
@@ -91,7 +92,7 @@ def _check_moment(at: object) -> None:
 def moment(engine: Engine, at: When) -> int:
     """Return a moment in µs since 1970, UTC; a duration counts from now on the store's clock.  Raises `Invalid` for what is none."""
     at = _read_moment(at) if isinstance(at, str) else at
-    _check_moment(at)
+    check_moment(at)
     if isinstance(at, datetime):
         return max(0, (at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1))
     seconds = at.total_seconds() if isinstance(at, timedelta) else at
@@ -119,7 +120,7 @@ def timer(message: str, until: When, expires_in: object, parameters: str | None)
             code="suspension_invalid",
             option="until",
         )
-    _check_moment(until)
+    check_moment(until)
     text = message or "waits for its time"
     return Suspension(message=text, action=TIMER, parameters=parameters, until=until, on_timeout="approve")
 

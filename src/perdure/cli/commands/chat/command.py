@@ -540,8 +540,7 @@ def chat(
     _check_there(everywhere.store, agent, code=code, backend=backend)
     with open_store(everywhere.store) as store:
         declared = partner(store, agent, code=code, backend=backend)
-        found = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner)
-        placed = found if timeline == MAIN else found.on(timeline)
+        placed = store.thread(thread or f"{agent}-chat", agent=declared, owner=owner, timeline=timeline)
         _greet(screen, placed)
         if backend is not None and placed.backend != backend:
             _switch_before(screen, placed, backend)

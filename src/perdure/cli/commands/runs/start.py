@@ -16,6 +16,8 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
+from perdure.runtime.run.start import check_input
+from perdure.runtime.tools.waiting import check_moment
 from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["QueuedRun", "start"]
@@ -83,9 +85,11 @@ def start(
     It is durable when this returns. The inputs of a timeline are taken in their order. `perdure runs cancel THREAD RUN`
     ends a run that has not begun. The store has to be there: `perdure init` makes one.
     """
+    check_input(text, id=id)  # before a thread is begun
+    if at is not None:
+        check_moment(at)
     with writing(everywhere) as store:
-        found = store.thread(thread, agent=agent, owner=owner)
-        found = found if timeline == MAIN else found.on(timeline)
+        found = store.thread(thread, agent=agent, owner=owner, timeline=timeline)
         again = id is not None and found.given(text, id=id) is not None
         run = found.start(text, id=id) if at is None else found.schedule(text, at, id=id)
         shape = RunShape.now(found, found_run(found, run, None))
