@@ -74,6 +74,29 @@ def test_over_a_newer_store_nothing_is_restored(place: Path, backup: Path, *, re
     assert read(place) == 2
 
 
+def test_a_newer_store_is_set_aside_on_request_and_loses_nothing(place: Path, backup: Path) -> None:
+    """The report says how many writes it has that the backup lacks; under its new name it is the store that it was."""
+    with perdure.open(place) as store:
+        write(store, 2)
+        write(store, 3)
+
+    report = perdure.restore(backup, place, set_aside_newer=True)
+
+    assert (report.newer, read(place), read(Path(report.set_aside[0]))) == (2, 1, 3)
+
+
+def test_a_newer_store_that_is_in_use_is_not_set_aside(place: Path, backup: Path) -> None:
+    """Its writers would go on in a file that has another name."""
+    with perdure.open(place) as store:
+        write(store, 2)
+
+        with raises(Conflict, "target_in_use"):
+            perdure.restore(backup, place, set_aside_newer=True)
+
+        write(store, 3)
+    assert read(place) == 3
+
+
 def test_a_store_that_was_restored_and_written_since_names_the_thread(place: Path, backup: Path) -> None:
     """What a restore and a release leave in the records of the store does not count, and the thread does."""
     perdure.restore(backup, place, replace=True)

@@ -757,6 +757,19 @@ def test_a_restore_over_a_newer_store_says_how_to_restore_beside_it(shell: Shell
     assert "`perdure restore night.db --store OTHER.db`" in ended.error["hint"]
 
 
+def test_a_newer_store_that_is_set_aside_is_named_with_what_it_has(shell: Shell) -> None:
+    """With the command that compares both."""
+    shell.ok("backup", "night.db")
+    shell.ok("state", "put", "shopping", "/later.json", "1")
+
+    shown = shell.ok("restore", "night.db", "--set-aside-newer").out
+
+    (aside,) = shell.directory.glob("perdure.db.set-aside-*")
+    assert "It has 1 write that the backup lacks." in shown
+    assert f"perdure compare {aside}" in shown
+    assert "A has more" in shell("compare", str(aside)).out
+
+
 def test_a_backup_is_restored_and_nothing_is_held_where_nothing_is_open(shell: Shell) -> None:
     """Beside the store it works as it is; over a newer one it is refused, with what to do."""
     shell.ok("backup", "backup.db")

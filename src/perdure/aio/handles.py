@@ -636,10 +636,15 @@ class _Opening:
 
 
 async def restore(
-    backup: str | PathLike[str], target: str | PathLike[str], *, replace: bool = False
+    backup: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    replace: bool = False,
+    set_aside_newer: bool = False,
 ) -> RestoreReport:
     """Restore a store as `perdure.restore` does, on a thread of its own."""
-    return await asyncio.to_thread(partial(open_store.restore, backup, target, replace=replace))
+    restoring = partial(open_store.restore, backup, target, replace=replace, set_aside_newer=set_aside_newer)
+    return await asyncio.to_thread(restoring)
 
 
 def open(

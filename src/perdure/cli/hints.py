@@ -164,7 +164,10 @@ COMMANDS: Mapping[str, str] = {
         "Settle it first: <runs resume THREAD --code MODULE:NAME>, "
         "<calls reconcile THREAD CALL --code MODULE:NAME> or <calls resolve THREAD CALL done>."
     ),
-    "target_newer": "Restore the backup beside it with <restore {backup} --store OTHER.db>, and look at both.",
+    "target_newer": (
+        "Restore the backup beside it with <restore {backup} --store OTHER.db>, and look at both; or set the store "
+        "aside, whole, with <restore {backup} --set-aside-newer>."
+    ),
     "target_backend_missing": "Name one with --to, as provider:model.",
     "thread_of_another_agent": (
         "Go on as the agent that it has, choose another id, or hand it off with "

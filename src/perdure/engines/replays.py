@@ -32,6 +32,7 @@ __all__ = [
     "PASSES_MAX",
     "difference",
     "has_all",
+    "lacking",
     "replay_store",
     "replay_writes",
     "stored_cells",
@@ -127,7 +128,12 @@ def stored_cells(engine: Engine, space: str) -> list[Rebuilt]:
 
 
 def has_all(source: Engine, target: Engine, space: str) -> bool:
-    """True if the target has every write of the source's space that can be read.
+    """True if the target has every write of the source's space that can be read."""
+    return next(lacking(source, target, space), None) is None
+
+
+def lacking(source: Engine, target: Engine, space: str) -> Iterator[str]:
+    """Yield the op_ids of the writes of the source's space that can be read and that the target lacks.
 
     A forgotten one is there if both have forgotten it.
     """
@@ -135,12 +141,14 @@ def has_all(source: Engine, target: Engine, space: str) -> bool:
         readable = [each for each in page if each.op_id and (each.recorded or each.forgotten)]
         questions = [OpOf(space, written.op_id) for written in readable]
         try:
-            is_there = list(target.answers(questions)) == [written.recorded for written in readable]
+            answers: Sequence[object] = target.answers(questions)
+            expected: Sequence[object] = [written.recorded for written in readable]
         except Forgotten:
-            is_there = all(_recorded(target, each) == _recorded(source, each) for each in questions)
-        if not is_there:
-            return False
-    return True
+            answers = [_recorded(target, each) for each in questions]
+            expected = [_recorded(source, each) for each in questions]
+        for question, answer, wanted in zip(questions, answers, expected, strict=True):
+            if answer != wanted:
+                yield question.op_id
 
 
 def _recorded(engine: Engine, question: OpOf) -> object:

@@ -124,17 +124,28 @@ def _open(
 
 
 def restore(
-    backup: str | PathLike[str], target: str | PathLike[str], *, replace: bool = False, blocking: bool = False
+    backup: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    replace: bool = False,
+    set_aside_newer: bool = False,
+    blocking: bool = False,
 ) -> RestoreReport:
     """Check a backup and make the store at `target` from it, with its runs and approvals held until `release`.
 
     Calls that were under way when the backup was made are unknown in the restored store, and the restore is recorded
     in it.  Nothing is ever written over: raises `Conflict` if `target` is a store; with `replace`, one that is damaged
-    or has nothing that the backup lacks is set aside under another name first.  Raises `Corrupt`, having changed
-    nothing, if the backup is damaged.  Call it again after a crash: it goes on.
+    or has nothing that the backup lacks is set aside under another name first, and with `set_aside_newer` any store: the
+    report says how many writes it has that the backup lacks.  Raises `Corrupt`, having changed nothing, if the backup is
+    damaged.  Call it again after a crash: it goes on.
     """
     restoring = partial(
-        restores.restore, _address(backup), _address(target), replace=replace, clock=system_clock
+        restores.restore,
+        _address(backup),
+        _address(target),
+        replace=replace,
+        set_aside_newer=set_aside_newer,
+        clock=system_clock,
     )
     return beside_loop("restore", restoring, lets_wait=blocking)
 

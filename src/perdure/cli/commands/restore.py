@@ -35,6 +35,7 @@ class Restored(Answer, frozen=True, kw_only=True):
     unknown: int  # calls that were under way when the backup was made
     leases: int  # that were ended
     set_aside: list[str]  # files that were in the way, under their new names
+    newer: int  # writes in them that can be read and that the backup lacks
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, the check, and what is held."""
@@ -43,6 +44,9 @@ class Restored(Answer, frozen=True, kw_only=True):
         screen.say(("✓ ", "good"), f"The backup and the store are equal and intact: {looked} checked.")
         for file in self.set_aside:
             screen.say(("! ", "warn"), "What was there is now ", (file, "name"), ".")
+        if self.newer:
+            screen.say(("! ", "warn"), f"It has {count(self.newer, 'write')} that the backup lacks.")
+            screen.suggest("See where: ", "compare", self.set_aside[0], store=to_be_named(self.store))
         if self.unknown:
             screen.say(
                 ("! ", "warn"), f"{count(self.unknown, 'call')} under way: the outcome is unknown here."
@@ -68,18 +72,32 @@ def restore(
             help="Set the present store aside under another name, if it is damaged or has nothing that the backup lacks",
         ),
     ] = False,
+    set_aside_newer: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Set the present store aside under another name, also if it has writes that the backup lacks",
+        ),
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Restored:
     """Restore the store from a backup, after a check of it
 
     Nothing is ever written over. A store that has anything that the backup lacks is left as it is: restore the backup
-    beside it, with --store. A write-ahead log whose store is gone is set aside too. In the restored store, runs and
+    beside it, with --store, or set the store aside with --set-aside-newer. A write-ahead log whose store is gone is set aside too. In the restored store, runs and
     approvals are held until `perdure runs release`, and calls that were under way have an unknown outcome. Interrupted,
     the same command goes on.
     """
     with _guessing(file), checking("Checking and restoring", quiet=everywhere.json) as bar:
         done = restore_backup(
-            file, everywhere.store, replace=replace, clock=system_clock, progress=bar, checked=bar
+            file,
+            everywhere.store,
+            replace=replace,
+            set_aside_newer=set_aside_newer,
+            clock=system_clock,
+            progress=bar,
+            checked=bar,
         )
     return Restored(
         backup=shown_address(file),
@@ -90,6 +108,7 @@ def restore(
         unknown=done.copy.unknown,
         leases=done.copy.leases,
         set_aside=list(done.set_aside),
+        newer=done.newer,
     )
 
 

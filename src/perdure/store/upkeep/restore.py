@@ -3,8 +3,8 @@
 The backup is copied into a new file beside the target (see `store.copy`), which takes the target's place when it is
 complete.  That last step is made under the write lock of the target: no process writes to it or opens it for writing
 between the moment it is compared with the backup and the moment it has its other name.  A store that has anything that
-the backup lacks is left as it is.  Any other is set aside under another name, and so is a write-ahead log whose store
-is gone, which SQLite would else replay into the new file.
+the backup lacks is left as it is, unless the caller asks for it too.  Any other is set aside under another name, and so
+is a write-ahead log whose store is gone, which SQLite would else replay into the new file.
 
 The store that is set aside has both names until the new file takes the place of one: a process that opens the path finds
 the old store, a file with two names, which it refuses, or the new store, and never nothing, where it would make an empty store.
@@ -19,8 +19,9 @@ import shlex
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from glob import escape
 from pathlib import Path
 
@@ -28,7 +29,7 @@ import msgspec
 
 from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
-from perdure.engines.replays import has_all
+from perdure.engines.replays import lacking
 from perdure.errors import Conflict, Corrupt, Invalid, NotFound
 from perdure.history.space import AGENTS, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
@@ -56,7 +57,6 @@ _FILES = ("", "-wal", "-shm")  # a store of SQLite, and the files without which 
 _BESIDE = ("-lock", "-closed")  # what openings of a store leave beside it
 _ASIDE = ".set-aside-"
 _MAGIC = b"SQLite format 3\0"
-_WHOLE = "is a store, and the backup has all of it"
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +65,15 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     copy: CopyReport  # from the backup into the store
     backup: VerifyReport  # the check of the backup
     set_aside: tuple[str, ...]  # files that were in the way, under their new names
+    newer: int = 0  # writes in them that can be read and that the backup lacks
+
+
+class _Present(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at the target."""
+
+    what: str | None = None  # in words; None: it has nothing to lose
+    is_whole: bool = False  # it is a store that can be read as a whole
+    newer: int = 0  # writes that can be read and that the backup lacks
 
 
 def restore(
@@ -72,16 +81,18 @@ def restore(
     target: str,
     *,
     replace: bool,
+    set_aside_newer: bool = False,
     clock: Callable[[], int],
     progress: CopyProgress | None = None,
     checked: Progress | None = None,
 ) -> RestoreReport:
     """Check a backup and make the store at `target` from it; its runs and approvals are held there.
 
-    With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first.  Raises `Corrupt`
-    if the backup is damaged, `NotFound` if there is none, or no directory for the store, and `Conflict` if there is
-    another store; all of them are as they were then.
+    With `replace` a store that is damaged, or has nothing that the backup lacks, is set aside first, with
+    `set_aside_newer` any store.  Raises `Corrupt` if the backup is damaged, `NotFound` if there is none, or no
+    directory for the store, and `Conflict` if there is another store; all of them are as they were then.
     """
+    check = partial(_check_present, backup=backup, replace=replace or set_aside_newer, newer=set_aside_newer)
     if registry.place_of(backup) == registry.place_of(target):
         raise onto_itself(backup)
     path = registry.file_of(target)
@@ -95,7 +106,7 @@ def restore(
             raise _damaged(backup, report.faults[0].what, len(report.faults))
         if path is not None:
             _put_back(path)
-            _is_sound(source, path, backup, replace=replace)  # refuses now what the last step would refuse
+            check(source, path)  # refuses now what the last step would refuse
         new = None if path is None else path.with_name(f"{path.name}.restoring-{_state_of(source)}")
         with remove_if_disk_full(new):
             into = registry.open_engine(
@@ -111,12 +122,10 @@ def restore(
                     clock=clock,
                     progress=progress,
                 )
-        moved = (
-            [] if path is None or new is None else _put_in_place(source, new, path, backup, replace=replace)
-        )
+        moved, lost = ([], 0) if path is None or new is None else _put_in_place(source, new, path, check)
     finally:
         source.close()
-    return RestoreReport(copy=done, backup=report, set_aside=tuple(moved))
+    return RestoreReport(copy=done, backup=report, set_aside=tuple(moved), newer=lost)
 
 
 def _open_backup(backup: str) -> Engine:
@@ -179,46 +188,51 @@ def _state_of(source: Engine) -> str:
     return digest_of(Kind.BODY, canonical.encode([origin_of(source), standings]))[:16]
 
 
-def _is_sound(source: Engine, path: Path, backup: str, *, replace: bool) -> bool:
-    """True if there is a store at `path` that can be read as a whole; raise `Conflict` if it has to stay.
+def _check_present(source: Engine, path: Path, *, backup: str, replace: bool, newer: bool) -> _Present:
+    """Return what is at `path`; raise `Conflict` if it has to stay.
 
     A store without any write, or what an interrupted restore of the same backup left, may go without `replace`.  What can
-    be read of a damaged store is compared too: what it has and the backup lacks is not set aside.
+    be read of a damaged store is compared too: what it has and the backup lacks is set aside only with `newer`.
     """
-    if not path.exists():
-        return False
     try:
-        what = _compare(source, path, backup)
+        found = _compare(source, path, backup, newer=newer) if path.exists() else _Present()
     except Corrupt:
-        what = "is damaged, or no store"
+        found = _Present(what="is damaged, or no store")
     except Invalid as error:
         if error.code != "foreign_file":
             raise
-        what = f"is {error.facts['what']}"
-    if what is not None and not replace:
+        found = _Present(what=f"is {error.facts['what']}")
+    if found.what is not None and not replace:
         raise Conflict(
-            f"{path} {what}; nothing was restored.",
+            f"{path} {found.what}; nothing was restored.",
             code="target_exists",
             advice="Restore it beside under another name, or set the present file aside with `--replace`.",
             store=str(path),
         )
-    return what is None or what == _WHOLE
+    return found
 
 
-def _compare(source: Engine, path: Path, backup: str) -> str | None:
-    """Return what is at `path`, in words; None if it has nothing to lose.  Raises `Conflict` if it has what the backup lacks."""
+def _compare(source: Engine, path: Path, backup: str, *, newer: bool) -> _Present:
+    """Return what the file at `path` is; without `newer`, raise `Conflict` if it has what the backup lacks."""
     try:
         present = registry.open_engine(str(path), read_only=True, create=False, durability="power_loss")
     except NotFound:
-        return None  # an empty file
+        return _Present()  # an empty file
     try:
         if _is_unfinished(present, source) or not any(True for _ in loops.spaces(present)):
-            return None
-        _check_not_newer(present, source, str(path), backup)
-        return (
-            _WHOLE
-            if "lost" not in present.facts()
-            else "is damaged, and the backup has all that is left of it"
+            return _Present(is_whole=True)
+        # Records of restores do not count: the store that is made has records of its own, and holds what it holds.
+        spaces = [space for space in loops.spaces(present) if space != COPIES]
+        lost = {space: sum(1 for _ in lacking(present, source, space)) for space in spaces}
+        lost = {space: writes for space, writes in lost.items() if writes}
+        if lost and not newer:
+            raise _target_newer(present, list(lost), str(path), backup)
+        if "lost" in present.facts():
+            return _Present(
+                what="is damaged, and the backup has all that is left of it", newer=sum(lost.values())
+            )
+        return _Present(
+            what="is a store, and the backup has all of it", is_whole=True, newer=sum(lost.values())
         )
     finally:
         present.close()
@@ -230,25 +244,20 @@ def _is_unfinished(present: Engine, source: Engine) -> bool:
     return any(each.origin == origin and each.state != "complete" for each in held.arrivals(present))
 
 
-def _check_not_newer(present: Engine, source: Engine, place: str, backup: str) -> None:
-    """Raise `Conflict` if a store has any write that the backup lacks; it names the newer threads first.
-
-    Records of restores do not count: the store that is made has records of its own, and holds what it holds.
-    """
-    spaces = [space for space in loops.spaces(present) if space != COPIES]
-    newer = [space for space in spaces if not has_all(present, source, space)]
-    if newer:
-        named = [words_for(present, space) for space in sorted(newer, key=_by_interest)]
-        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
-        raise Conflict(
-            f"{place} has writes that the backup lacks, in {', '.join(named[:_SHOWN])}{more}; nothing was restored.",
-            code="target_newer",
-            advice="Restore the backup beside it, under another name, and look at both.",
-            store=place,
-            backup=shown_address(backup),
-            spaces=tuple(newer),
-            threads=tuple(label_or_name(present, each) for each in newer if each.startswith(THREADS)),
-        )
+def _target_newer(present: Engine, newer: Sequence[str], place: str, backup: str) -> Conflict:
+    """Return the error for a store with writes that the backup lacks; it names the newer threads first."""
+    named = [words_for(present, space) for space in sorted(newer, key=_by_interest)]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return Conflict(
+        f"{place} has writes that the backup lacks, in {', '.join(named[:_SHOWN])}{more}; nothing was restored.",
+        code="target_newer",
+        advice="Restore the backup beside it, under another name, and look at both; or set the store aside, whole, "
+        "with `set_aside_newer`.",
+        store=place,
+        backup=shown_address(backup),
+        spaces=tuple(newer),
+        threads=tuple(label_or_name(present, each) for each in newer if each.startswith(THREADS)),
+    )
 
 
 def _by_interest(space: str) -> int:
@@ -257,14 +266,18 @@ def _by_interest(space: str) -> int:
     return next((at for at, prefix in enumerate(prefixes) if space.startswith(prefix)), len(prefixes))
 
 
-def _put_in_place(source: Engine, new: Path, path: Path, backup: str, *, replace: bool) -> list[str]:
-    """Let the complete file `new` be the store at `path`, and set aside what is there; return the new names.
+def _put_in_place(
+    source: Engine, new: Path, path: Path, check: Callable[[Engine, Path], _Present]
+) -> tuple[list[str], int]:
+    """Let the complete file `new` be the store at `path`, and set aside what is there.
 
-    Raises `Conflict`, having moved nothing, if that has to stay; the new file is removed then.
+    Returns the names of that, and how many writes it has that the backup lacks.  Raises `Conflict`, having moved
+    nothing, if it has to stay; the new file is removed then.
     """
     try:
         with registry.write_lock(path) as is_open:
-            if _is_sound(source, path, backup, replace=replace) and is_open():
+            present = check(source, path)
+            if present.is_whole and is_open():
                 raise Conflict(
                     f"another process uses {path}; nothing was restored.",
                     code="target_in_use",
@@ -283,7 +296,7 @@ def _put_in_place(source: Engine, new: Path, path: Path, backup: str, *, replace
         for suffix in _BESIDE:
             Path(f"{new}{suffix}").unlink(missing_ok=True)
         shutil.rmtree(f"{new}-held", ignore_errors=True)  # marks of a restore that was killed
-    return moved
+    return moved, present.newer
 
 
 def _set_aside(path: Path) -> list[str]:
