@@ -312,7 +312,8 @@ class Held(Refused):
             self,
             f"thread '{thread}' came from {source}, where the same run may go on, and was not released here; nothing "
             "was done.",
-            advice=f"If nothing runs there any more, release it with release('{thread}').",
+            advice="See with compare() what was carried out there since; if nothing runs there any more, release it with "
+            f"release('{thread}').",
         )
         self.report, self.why = str(self), self.message
 

@@ -114,7 +114,7 @@ def test_nothing_is_said_of_threads_where_nothing_is_open(house: Shell) -> None:
     copied = house.ok("copy", "perdure.db", "other.db").out
     released = house.ok("runs", "release", "house", *other).out
 
-    assert "Runs and approvals of 1 thread are held in the copy." in copied
+    assert "Runs and approvals of 1 thread are held in the copy: the original" in copied
     assert "held" not in house.ok("threads", "show", "idle", *other).out
     assert "still held" not in released
     assert "copied from" not in house.ok("doctor", *other).out
@@ -135,6 +135,26 @@ def test_a_run_that_is_queued_in_a_held_thread_says_what_it_waits_for(house: She
     assert "created" in {each["state"] for each in queued}, worked
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("threads", "show", "shopping"),
+        ("runs", "start", "shopping", "Flour"),
+        ("restore", "night.db", "--replace"),
+        ("runs", "release", "shopping"),
+    ],
+)
+def test_before_a_release_people_learn_to_compare(shell: Shell, words: tuple[str, ...]) -> None:
+    """What was queued when the backup was made may be done in the original since, and would be done again."""
+    shell.ok("runs", "start", "shopping", "Pay")
+    shell.ok("backup", "night.db")
+    shell.ok("restore", "night.db", "--store", "restored.db")
+
+    ended = shell(*words, "--store", "restored.db")
+
+    assert "perdure compare ORIGINAL" in ended.out + ended.err
+
+
 def test_a_release_of_all_names_the_threads_where_something_was_open(house: Shell) -> None:
     """The others are counted, and the thread of the server's own records is not; in JSON each has its id."""
     house.ok("threads", "begin", "idle", "--agent", "helper")
@@ -146,7 +166,11 @@ def test_a_release_of_all_names_the_threads_where_something_was_open(house: Shel
     shown = house.ok("runs", "release", "--all", "--store", "other.db").out
     told = house.ok("runs", "release", "--all", "--store", "third.db", "--json").json
 
-    assert shown.splitlines() == ["Released: house", "Released: 1 other thread in which nothing was open."]
+    assert shown.splitlines() == [
+        "Released: house",
+        "Released: 1 other thread in which nothing was open.",
+        "See what the original has more: perdure compare ORIGINAL --store other.db",
+    ]
     assert {"house", "idle"} <= set(told["threads"])
     assert told["open"] == ["house"]
 

@@ -89,7 +89,10 @@ COMMANDS: Mapping[str, str] = {
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
     "file_read_only": "Change the rights; commands that only read need no more than that.",
-    "held": "If nothing runs there any more, release it with <runs release THREAD>.",
+    "held": (
+        "See with <compare ORIGINAL> what was carried out there since; if nothing runs there any more, release it with "
+        "<runs release THREAD>."
+    ),
     "import_format_unknown": (
         "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
         "<import {source} --thread ID --agent NAME>."
@@ -142,7 +145,10 @@ COMMANDS: Mapping[str, str] = {
     "run_queued_behind": (
         "A worker begins it in its turn; <runs resume THREAD {run} --code MODULE:NAME> begins it now."
     ),
-    "runs_held": "If nothing runs there any more, release them with <runs release --all>.",
+    "runs_held": (
+        "See with <compare ORIGINAL> what was carried out there since; if nothing runs there any more, release them with "
+        "<runs release --all>."
+    ),
     "runs_waiting": (
         "<runs resume THREAD --code MODULE:NAME> finishes one, <runs cancel THREAD RUN> ends one, and --force gives them "
         "up."

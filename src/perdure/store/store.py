@@ -333,7 +333,8 @@ class Store:
                 PerdureWarning(
                     f"runs of '{agent.name}' are in threads that came from another store, and were not resumed.",
                     code="runs_held",
-                    advice="If nothing runs there any more, release them with release().",
+                    advice="See with compare() what was carried out there since; if nothing runs there any more, "
+                    "release them with release().",
                     agent=agent.name,
                 ),
                 stacklevel=4,

@@ -64,8 +64,12 @@ class CopiedStore(Answer, frozen=True, kw_only=True):
             )
         if self.threads:
             held = count(len(self.threads), "thread")
-            screen.say(("! ", "warn"), f"Runs and approvals of {held} are held in the copy.")
+            screen.wrap(
+                ("! ", "warn"),
+                f"Runs and approvals of {held} are held in the copy: the original may carry them out.",
+            )
             store = to_be_named(self.target)
+            screen.suggest("See what it has more: ", "compare", self.source, store=store)
             screen.suggest("If nothing runs the original: ", "runs", "release", "--all", store=store)
 
 

@@ -256,7 +256,8 @@ def _inside(opened: Engine, store: str | None) -> Iterator[AdviceShape]:
         what = f"Runs and approvals of {count(len(waiting_for_release), 'thread')}"
         yield AdviceShape(
             what=f"{what} copied from {sources} are held.",
-            do=f"If nothing runs there any more: {with_store('perdure runs release --all', store)}",
+            do=f"See what was carried out there since: {with_store('perdure compare ORIGINAL', store)}. If nothing runs "
+            f"there any more: {with_store('perdure runs release --all', store)}",
         )
     running = [record for _, record in records.running(opened)]
     damaged = [record.id for record in running if isinstance(record, DamagedRun)]

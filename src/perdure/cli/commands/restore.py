@@ -24,6 +24,9 @@ from perdure.store.upkeep.restore import restore as restore_backup
 __all__ = ["Restored", "restore"]
 
 
+_SINCE = "the store that the backup was made of may have carried them out since."
+
+
 class Restored(Answer, frozen=True, kw_only=True):
     """The store that was made from a backup, and what waits in it."""
 
@@ -53,7 +56,11 @@ class Restored(Answer, frozen=True, kw_only=True):
             )
         if self.threads:
             held = count(len(self.threads), "thread")
-            screen.say(("! ", "warn"), f"Runs and approvals of {held} are held.")
+            screen.wrap(("! ", "warn"), f"Runs and approvals of {held} are held: {_SINCE}")
+            if not self.newer:
+                screen.suggest(
+                    "See what that store has more: ", "compare", "ORIGINAL", store=to_be_named(self.store)
+                )
             label = "If nothing else runs them: "
             screen.suggest(label, "runs", "release", "--all", store=to_be_named(self.store))
 

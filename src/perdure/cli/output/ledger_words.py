@@ -60,8 +60,12 @@ def show_held(screen: Screen, threads: Sequence[str]) -> None:
     which, released = (
         (f"'{threads[0]}'", threads[0]) if len(threads) == 1 else (f"{len(threads)} threads", "--all")
     )
-    held = f"Runs and approvals of {which} are held: copied or restored from another store."
+    held = (
+        f"Runs and approvals of {which} are held: copied or restored from another store, which may have carried them "
+        "out since."
+    )
     screen.wrap(("! ", "warn"), held)
+    screen.suggest("See what that store has more: ", "compare", "ORIGINAL")
     screen.suggest("If nothing else runs them: ", "runs", "release", released)
 
 

@@ -36,6 +36,8 @@ class Released(Answer, frozen=True, kw_only=True):
         if others:
             also = "other thread" if self.open else "thread"
             screen.say((f"Released: {count(others, also)} in which nothing was open.", "quiet"))
+        if self.open or (self.open is None and self.threads):
+            screen.suggest("See what the original has more: ", "compare", "ORIGINAL")
         for run in self.runs:
             screen.say("Released: run ", (run, "name"))
         if not self.threads and not self.runs:
@@ -68,8 +70,10 @@ def release(
 ) -> Released:
     """Release the runs of a copied thread, or a run that was set aside
 
-    A copied thread has the same open runs as its original. Release it only if nothing runs the original any
-    more: two stores that go on with one run do the same thing twice. A run is set aside if its process ended three
+    A copied or restored thread has the same open and queued runs as its original. Release it only if nothing runs the
+    original any more: two stores that go on with one run do the same thing twice. What the original has carried out
+    since the copy was made is not known here, and is done again, a payment too: `perdure compare ORIGINAL` shows which
+    threads have more there. A run is set aside if its process ended three
     times while it made no progress; with --run workers take it again.
     """
     if run is not None:
