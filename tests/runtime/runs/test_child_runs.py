@@ -1017,6 +1017,21 @@ def test_control_without_the_rule_a_child_pays_again(
     assert paid.count("bob") == 2
 
 
+@pytest.mark.parametrize("to", ["eve", "carl"])
+def test_a_childs_question_names_what_the_thread_above_did(store: Store, to: str) -> None:
+    """The person who is asked sees the child's thread alone; control: nothing is said of another call."""
+    child = Agent("child", backend=Script(use("refund", to=to)), tools=[refund])
+    agent = delegating(child)
+    steps = (use("refund", to="eve"), use("delegate", task="go"), say("Done."))
+    agent = replace(agent, backend=Script(*steps), tools=[*agent.tools, refund])
+    thread = store.thread("t", agent=agent)
+    thread.decide(thread.run("go").approvals[0].call, "approve", by="ann")
+
+    (question,) = thread.resume().approvals
+
+    assert ("the same call" in question.message) == (to == "eve")
+
+
 def test_what_a_child_paid_that_waits_now_is_not_paid_again_unasked(store: Store) -> None:
     """The parent's model is told that the delegation waits, and not what the child did before."""
     child = Agent("child", backend=Script(use("pay", to="bob"), use("refund", to="eve")), tools=[pay, refund])

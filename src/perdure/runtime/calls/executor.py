@@ -432,7 +432,8 @@ class CallExecutor:
             parameters = tickets.keep_decision(self._round_context.space, recorded.record.ticket, parameters)
         message = suspension.message
         if suspension.until is None and suspension.action != CHILD_RUN:
-            equal = tickets.describe_equal(self._round_context.space, recorded.record)
+            parent = self._round_context.env.parent
+            equal = root_ledger.describe_equal(self._round_context.space, parent, recorded.record)
             message = "; ".join(each for each in (message, equal) if each)
         ticket = tickets.question(
             recorded.record,

@@ -261,7 +261,7 @@ def _needs_approval(tool: Tool, arguments: Arguments, record: CallRecord) -> boo
 
 def _approval(round_context: RoundContext, tool: Tool, record: CallRecord) -> Ticket:
     message = f"{tool.name} ({record.effect}) asks for approval before it runs"
-    equal = tickets.describe_equal(round_context.space, record)
+    equal = root_ledger.describe_equal(round_context.space, round_context.env.parent, record)
     return tickets.question(
         record,
         id=round_context.space.ids(),

@@ -19,7 +19,7 @@ import msgspec
 from perdure.errors import Moved
 from perdure.history import reader
 from perdure.history.space import Space
-from perdure.ledger import calls, repeat_guard
+from perdure.ledger import calls, repeat_guard, tickets
 from perdure.ledger.repeat_guard import MayStart, Policy, Verdict
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.digest import Kind, Object
@@ -27,7 +27,7 @@ from perdure.model.run import ParentCall
 from perdure.model.ticket import Ticket
 from perdure.runtime.session import records
 
-__all__ = ["check", "enter", "root_of", "settle", "settle_call"]
+__all__ = ["check", "describe_equal", "enter", "root_of", "settle", "settle_call"]
 
 # How the entry gets from `started` to the state of the call itself; a call that was asked about and then not made
 # has failed here.
@@ -57,6 +57,14 @@ def check(
         seen=repeat_guard.seen(record, ticket, in_root=True),
         child=space,
     )
+
+
+def describe_equal(space: Space, parent: ParentCall | None, record: CallRecord) -> str | None:
+    """Return what to tell a person of an equal call before this one, in this thread or in the root thread of a child."""
+    found = tickets.describe_equal(space, record)
+    if found is None and parent is not None:
+        found = tickets.describe_equal(root_of(space, parent), record)
+    return found
 
 
 def enter(space: Space, parent: ParentCall, record: CallRecord, verdict: MayStart) -> None:
