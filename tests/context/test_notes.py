@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,27 @@ def test_others_words_never_begin_a_line_of_a_note() -> None:
         lines = note.text.split("\n")
         assert lines[0].startswith("[Perdure note]")
         assert not any(line.startswith(("SYSTEM", "[Perdure", "Instruction")) for line in lines[1:])
+
+
+def test_a_model_sees_when_each_item_was_written(tmp_path: Path) -> None:
+    """The best match comes first, so nothing else tells which of two items that contradict each other holds."""
+    times = [1_769_860_800_000_000]
+    agent = Agent("planner", backend=Script(say("Bergen.")))
+    with perdure.open(tmp_path / "store.db", clock=lambda: times[0]) as store:
+        memory = store.memory("ann")
+        memory.add("Lives in Oslo, near the harbour", id="oslo")
+        times[0] += 90_000_000
+        memory.add("lives in Bergen now", id="bergen")
+        times[0] += 90_000_000
+        memory.add(id="oslo", text="Lived in Oslo, near the harbour")
+
+        result = store.thread("t", agent=agent, owner="ann").run("Where near the harbour does ann live?")
+        note = store.thread("t").at(result.commit).context().messages[-2].text
+
+    assert re.findall(r"(\w+) \(semantic, from user, written (.*)\)", note) == [
+        ("oslo", "2026-01-31T12:03Z"),
+        ("bergen", "2026-01-31T12:01Z"),
+    ]
 
 
 def test_the_notes_name_memory_without_digests(store: Store) -> None:

@@ -106,7 +106,9 @@ def _recalled(
     if limit < 1 or not query.strip() or memory.commit is None:
         return (), None
     found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(env.space.name, at))
-    items = tuple(RecalledItem(each.reference, each.text, each.kind, each.trust) for each in found)
+    items = tuple(
+        RecalledItem(each.reference, each.text, each.kind, each.trust, each.item.at) for each in found
+    )
     return items, found.sight.root
 
 
