@@ -196,6 +196,8 @@ def _tell(store: Store) -> None:
     undone = store.thread("undone", agent=planner)
     undone.run("First.", id="u1")
     undone.run("Second.", id="u2")
+    for text in ("Dora lives in Porto.", "Dora likes trams."):
+        store.memory("dora").add(text)
     hostile = store.thread('<img src=x onerror="window.ran=1">', agent=planner, owner="<b>eve</b>")
     for number, text in enumerate(HOSTILE):
         hostile.run(

@@ -68,6 +68,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "dead_ends",
                 "timelines",
                 "runs",
+                "memory",
                 "verify",
             ),
         )

@@ -621,7 +621,7 @@ def _check_read(method: str) -> None:
 
 
 _VIEWS = frozenset(
-    {"", "threads", "approvals", "calls", "memory", "agents", "verify"}
+    {"", "threads", "approvals", "runs", "calls", "memory", "agents", "costs", "verify"}
 )  # first parts of addresses
 
 

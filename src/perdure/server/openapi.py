@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.server.problems import MEDIA_TYPE, STATUSES, Problem
 from perdure.server.protocols import ag_ui, ai_sdk
-from perdure.server.routes import actions, chat, store, streams, threads
+from perdure.server.routes import actions, chat, memory, store, streams, threads
 from perdure.server.routing import HttpRoute, Paged, Router
 from perdure.version import __version__
 
@@ -25,7 +25,7 @@ __all__ = ["ADDRESS", "document", "page", "schema"]
 ADDRESS = "/v1/openapi.json"
 
 _TEMPLATE = "#/components/schemas/{name}"
-_DECLARING = (actions, chat, store, streams, threads)  # importing them declares their routes
+_DECLARING = (actions, chat, memory, store, streams, threads)  # importing them declares their routes
 _REFUSALS = {400, 401, 403, 405, 408, 413, 415, 421, *(status for _, status in STATUSES), 412}
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from perdure.server.routes import actions, store, streams, threads
+from perdure.server.routes import actions, memory, store, streams, threads
 
-__all__ = ["actions", "store", "streams", "threads"]
+__all__ = ["actions", "memory", "store", "streams", "threads"]

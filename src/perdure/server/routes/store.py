@@ -17,7 +17,6 @@ from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.history.artifacts import Listed
 from perdure.history.verify.report import Progress
 from perdure.model.head import MAIN
-from perdure.model.memory import ItemKind
 from perdure.model.run import Cost, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
@@ -36,11 +35,6 @@ from perdure.shapes.store import (
     ArtifactPage,
     ArtifactShape,
     CostPage,
-    FoundShape,
-    MemoryOwners,
-    MemoryPage,
-    MemorySearch,
-    MemoryShape,
     NamedAgent,
     VerifyShape,
     VersionShape,
@@ -247,56 +241,6 @@ def list_backends(call: HttpCall) -> BackendPage:
             for card in cards
         ]
     )
-
-
-@route("GET", "/v1/memory", "read")
-def list_owners(call: HttpCall, query: PageQuery) -> Paged[MemoryOwners]:
-    """List the owners that have a memory, by name."""
-    later = (each for each in _owners(call) if query.after is None or each > query.after)
-    found = list(islice(later, query.size + 1))
-    kept = found[: query.size]
-    page = MemoryOwners(owners=kept, more=len(found) > len(kept))
-    return Paged(page, kept[-1] if page.more else None)
-
-
-def _owners(call: HttpCall) -> Iterator[str]:
-    """Yield the owners with a memory that the credential may see, by name; others are not looked at."""
-    if call.access.owners is None:
-        yield from call.store.owners() if call.access.sees_owner("") else ()
-        return
-    for owner in sorted(call.access.owners):
-        if call.access.sees_owner(owner) and call.store.memory(owner).head.version:
-            yield owner
-
-
-class MemoryQuery(PageQuery, frozen=True, kw_only=True):
-    """What to look for, of which kind and scope."""
-
-    q: str | None = None
-    kind: ItemKind | None = None
-    scope: str | None = None
-
-
-@route("GET", "/v1/memory/{owner}", "read")
-def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | MemoryPage]:
-    """Search the memory of an owner; without words, list it."""
-    owner = call.segments["owner"]
-    if not call.access.sees_owner(owner):
-        raise NotFound(f"'{owner}' has no memory; nothing was read.", code="owner_not_found", owner=owner)
-    memory = call.store.memory(owner)
-    if query.q is not None:
-        found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
-        shapes = [FoundShape.of(each) for each in found]
-        answer = MemorySearch(
-            owner=owner, query=query.q, legs=list(found.legs), found=shapes, near=[], missing=None
-        )
-        return Paged(answer, None)
-    items = memory.items(kind=query.kind, scope=query.scope)
-    later = (item for item in items if query.after is None or item.id > query.after)
-    listed = list(islice(later, query.size + 1))
-    shown = [MemoryShape.of(each) for each in listed[: query.size]]
-    page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
-    return Paged(page, shown[-1].id if page.more else None)
 
 
 class ArtifactsQuery(PageQuery, frozen=True, kw_only=True):

@@ -1,0 +1,153 @@
+"""The memories of owners over HTTP: lists, searches, the history of a memory, and what a person changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from perdure.errors import NotFound, StaleHead
+from perdure.model.memory import ItemKind
+from perdure.server.routes.actions import BaseBody, EmptyBody
+from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
+from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
+from perdure.shapes.store import FoundShape, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
+from perdure.shapes.threads import HeadShape
+from perdure.store.memory import Memory
+
+__all__: list[str] = []
+
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@route("GET", "/v1/memory", "read")
+def list_owners(call: HttpCall, query: PageQuery) -> Paged[MemoryOwners]:
+    """List the owners that have a memory, by name."""
+    later = (each for each in _owners(call) if query.after is None or each > query.after)
+    found = list(islice(later, query.size + 1))
+    kept = found[: query.size]
+    page = MemoryOwners(owners=kept, more=len(found) > len(kept))
+    return Paged(page, kept[-1] if page.more else None)
+
+
+def _owners(call: HttpCall) -> Iterator[str]:
+    """Yield the owners with a memory that the credential may see, by name; others are not looked at."""
+    if call.access.owners is None:
+        yield from call.store.owners() if call.access.sees_owner("") else ()
+        return
+    for owner in sorted(call.access.owners):
+        if call.access.sees_owner(owner) and call.store.memory(owner).head.version:
+            yield owner
+
+
+class MemoryQuery(PageQuery, frozen=True, kw_only=True):
+    """What to look for, of which kind and scope."""
+
+    q: str | None = None
+    kind: ItemKind | None = None
+    scope: str | None = None
+
+
+@route("GET", "/v1/memory/{owner}", "read")
+def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | MemoryPage]:
+    """Search the memory of an owner; without words, list it."""
+    memory = _memory(call)
+    owner = memory.owner
+    if query.q is not None:
+        found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
+        shapes = [FoundShape.of(each) for each in found]
+        answer = MemorySearch(
+            owner=owner, query=query.q, legs=list(found.legs), found=shapes, near=[], missing=None
+        )
+        return Paged(answer, None)
+    items = memory.items(kind=query.kind, scope=query.scope)
+    later = (item for item in items if query.after is None or item.id > query.after)
+    listed = list(islice(later, query.size + 1))
+    shown = [MemoryShape.of(each) for each in listed[: query.size]]
+    page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
+    return Paged(page, shown[-1].id if page.more else None)
+
+
+class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
+    """The changes of which item; null: of all."""
+
+    item: str | None = None
+    limit: int = 50
+
+
+@route("GET", "/v1/memory/{owner}/log", "read")
+def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
+    """List the last changes of a memory, newest first; one that was undone is not listed."""
+    memory, size = _memory(call), page_size(query.limit)
+    if query.item is None:
+        found = memory.log(limit=size + 1)
+        kept, more = found[:size], len(found) > size
+    else:
+        kept, more = memory.changes_of(query.item, limit=size)
+    commits = [MemoryCommit.of(memory, each, query.item) for each in kept]
+    call.head = memory.head
+    return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
+
+
+class ItemBody(BaseBody, frozen=True, kw_only=True):
+    """What is right."""
+
+    text: str
+
+
+@route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
+def edit_memory_item(call: HttpCall, body: ItemBody) -> MemoryShape:
+    """Correct the text of an item, whose author is a user from then on; its past stays in the history."""
+    memory = _memory(call)
+    old = memory.get(call.segments["item"])
+    expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
+    new = memory.add(
+        body.text,
+        kind=old.kind,
+        scope=old.scope,
+        id=old.id,
+        expires=expires,
+        op_id=call.op_id,
+        author=call.access.name,
+    )
+    return MemoryShape.of(new)
+
+
+@route("DELETE", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
+def forget_memory_item(call: HttpCall) -> MemoryHead:
+    """Forget an item, whichever author wrote it; its past stays in the history, and an undo brings it back."""
+    memory = _memory(call)
+    head = memory.forget(call.segments["item"], op_id=call.op_id, author=call.access.name)
+    return MemoryHead.of(memory, "forgotten", HeadShape.of(head))
+
+
+@route("POST", "/v1/memory/{owner}/undo", "operate")
+def undo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
+    """Undo the last change of a memory, by a person or by a thread; redo reverses it."""
+    memory = _memory_to_move(call)
+    head = call.head = memory.undo(op_id=call.op_id, author=call.access.name)
+    return MemoryHead.of(memory, "undone", HeadShape.of(head))
+
+
+@route("POST", "/v1/memory/{owner}/redo", "operate")
+def redo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
+    """Reverse the last undo of a memory; refused if something was written after it."""
+    memory = _memory_to_move(call)
+    head = call.head = memory.redo(op_id=call.op_id, author=call.access.name)
+    return MemoryHead.of(memory, "redone", HeadShape.of(head))
+
+
+def _memory_to_move(call: HttpCall) -> Memory:
+    """Open the memory of the path; raises `StaleHead` if it is not as If-Match names it, so that no other change is undone."""
+    memory = _memory(call)
+    if call.expected is not None and call.expected != (head := memory.head):
+        raise StaleHead(call.expected, head)
+    return memory
+
+
+def _memory(call: HttpCall) -> Memory:
+    """Open the memory of the path; raises `NotFound` for one that the credential may not see."""
+    owner = call.segments["owner"]
+    if not call.access.sees_owner(owner):
+        raise NotFound(f"'{owner}' has no memory; nothing was done.", code="owner_not_found", owner=owner)
+    return call.store.memory(owner)

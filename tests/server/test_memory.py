@@ -1,0 +1,133 @@
+"""What a person changes in a memory over HTTP: a correction, a forgetting, an undo, and the history that each leaves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.store.store import Store
+from tests.server.client import Client, key
+
+ITEM = "/v1/memory/ann/items/{id}"
+
+
+@pytest.fixture
+def item(store: Store) -> str:
+    """The id of an item of Ann's, which a tool has said and which ends."""
+    added = store.memory("ann").add(
+        "Ann lives in Porto.", kind="episodic", scope="home", trust="tool", expires=timedelta(days=9)
+    )
+    return added.id
+
+
+def changes(client: Client, query: str = "") -> list[list[Any]]:
+    """What was done to Ann's memory, to which text, and who did it, newest first."""
+    found = client.get(f"/v1/memory/ann/log{query}").json
+    return [[each["did"], each["text"], each["by"]] for each in found["commits"]]
+
+
+def test_a_person_corrects_an_item_and_its_past_stays(client: Client, store: Store, item: str) -> None:
+    """Only text and author change, and the history names the credential."""
+    before = store.memory("ann").get(item)
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+
+    reply = ann.ask("PUT", ITEM.format(id=item), {"text": "Ann lives in Lisbon."})
+
+    now = store.memory("ann").get(item)
+    assert reply.status == 200, reply.body
+    assert reply.json["text"] == now.text == "Ann lives in Lisbon."
+    assert (now.kind, now.scope, now.expires_at, now.trust) == (
+        "episodic",
+        "home",
+        before.expires_at,
+        "user",
+    )
+    assert changes(ann, f"?item={item}") == [
+        ["edited", "Ann lives in Lisbon.", "ann"],
+        ["added", "Ann lives in Porto.", None],
+    ]
+
+
+def test_a_person_forgets_an_item_and_takes_it_back(client: Client, store: Store, item: str) -> None:
+    """An undo brings the item back, a redo forgets it again; a second forgetting finds nothing."""
+    memory = store.memory("ann")
+
+    remembered = list[list[str]]()
+    for method, path in (
+        ("DELETE", ITEM.format(id=item)),
+        ("POST", "/v1/memory/ann/undo"),
+        ("POST", "/v1/memory/ann/redo"),
+    ):
+        reply = client.ask(method, path, None if method == "DELETE" else {})
+        assert (reply.status, reply.json["items"]) == (200, len(list(memory.items()))), reply.body
+        remembered.append([each.text for each in memory.items()])
+
+    assert remembered == [[], ["Ann lives in Porto."], []]
+    assert [each[0] for each in changes(client)] == ["forgotten", "added"]
+    again = client.ask("DELETE", ITEM.format(id=item))
+    assert (again.status, again.json["code"]) == (404, "memory_item_not_found")
+
+
+def test_an_undo_takes_back_only_the_change_that_the_client_has_seen(
+    client: Client, store: Store, item: str
+) -> None:
+    """The tag of the list of changes names the head; control: with the new tag the undo is made."""
+    seen = client.get("/v1/memory/ann/log").headers["etag"]
+    store.memory("ann").add("Ann likes trams.")
+
+    refused = client.post("/v1/memory/ann/undo", If_Match=seen)
+    done = client.post("/v1/memory/ann/undo", If_Match=client.get("/v1/memory/ann/log").headers["etag"])
+
+    assert (refused.status, done.status) == (412, 200), refused.body
+    assert [each.id for each in store.memory("ann").items()] == [item]
+
+
+def test_a_repeated_correction_is_one(client: Client, item: str) -> None:
+    """A client that lost the answer sends the request again, with its key."""
+    replies = [
+        client.ask(
+            "PUT", ITEM.format(id=item), {"text": "Ann lives in Faro."}, headers={"Idempotency-Key": "k1"}
+        )
+        for _ in range(2)
+    ]
+
+    assert [each.status for each in replies] == [200, 200], replies[1].body
+    assert replies[0].json == replies[1].json
+    assert len(changes(client)) == 2
+
+
+def test_the_last_changes_are_listed_as_far_as_they_are_asked_for(
+    client: Client, store: Store, item: str
+) -> None:
+    """Of all items or of one; control: with enough room there are no more."""
+    store.memory("ann").add("Ann likes trams.")
+
+    last = client.get("/v1/memory/ann/log?limit=1").json
+    every = client.get("/v1/memory/ann/log?limit=2").json
+
+    assert ([each["text"] for each in last["commits"]], last["more"]) == (["Ann likes trams."], True)
+    assert (len(every["commits"]), every["more"]) == (2, False)
+    assert [each[1] for each in changes(client, f"?item={item}")] == ["Ann lives in Porto."]
+
+
+@pytest.mark.parametrize("limit", [{"owners": ["bob"]}, {"threads": ["chat"]}, {"agents": ["assistant"]}])
+def test_a_memory_outside_the_limits_does_not_exist(
+    client: Client, store: Store, item: str, limit: dict[str, list[str]]
+) -> None:
+    """It is neither read nor changed; the answer does not tell whether the owner has one."""
+    mine = Client(client.port, key(store, "me", "operator", **limit))
+
+    for method, rest, body in (
+        ("GET", "", None),
+        ("GET", "/log", None),
+        ("PUT", f"/items/{item}", {"text": "x"}),
+        ("DELETE", f"/items/{item}", None),
+        ("POST", "/undo", {}),
+        ("POST", "/redo", {}),
+    ):
+        replies = [mine.ask(method, f"/v1/memory/{owner}{rest}", body) for owner in ("ann", "zoe")]
+        told = [(each.status, each.json["code"]) for each in replies]
+        assert told == [(404, "owner_not_found")] * 2, (method, rest)
+    assert [each.text for each in store.memory("ann").items()] == ["Ann lives in Porto."]
