@@ -382,7 +382,7 @@ def _import_sessions(
         raise _refused(why, "session_format_unknown", advice, format=format)
     alone = len(sources) == 1
     refused: list[RefusedShape] = []
-    found = _done(sources, lambda source: _check_source(source, format), refused, alone=alone)
+    found = _for_each(sources, lambda source: _check_source(source, format), refused, alone=alone)
     made = _new_store(everywhere.store) if found else None
     reports: list[ImportReport] = []
 
@@ -404,7 +404,7 @@ def _import_sessions(
             open_store(everywhere.store) as store,
             working("Importing", quiet=everywhere.json) as told,
         ):
-            _done(found, partial(add, store, told), refused, alone=alone)
+            _for_each(found, partial(add, store, told), refused, alone=alone)
     refused += [_refusal(each.source, each.error) for report in reports for each in report.refused]
     return ImportedSessions(
         sessions=[_session(each) for report in reports for each in report.sessions],
@@ -418,7 +418,7 @@ def _import_sessions(
     )
 
 
-def _done(
+def _for_each(
     sources: Sequence[str], act: Callable[[str], None], refused: list[RefusedShape], *, alone: bool
 ) -> list[str]:
     """Act on each source and return those without an error; errors go to `refused`, or are raised with `alone`."""
@@ -545,14 +545,13 @@ def _naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
     try:
         yield
     except (Invalid, Conflict) as error:
-        where, differs = error.facts.get("where"), error.facts.get("differs")
-        if isinstance(where, str) and (place := _in_file(where, lines, file)) != where:
-            told = error.message.replace(where, place, 1)
-            raise Invalid(
-                told, code=error.code, advice=error.advice, **{**error.facts, "where": place}
-            ) from error
+        where, fault, differs = (error.facts.get(name) for name in ("where", "fault", "differs"))
+        if isinstance(where, str) and fault and (place := _in_file(where, lines, file)) != where:
+            facts = {**error.facts, "where": place}
+            told = f"{place} {fault}; nothing was imported."
+            raise Invalid(told, code=error.code, advice=error.advice, **facts) from error
         if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
-            told = error.message.replace(f"number {differs}", f"line {lines[differs - 1]} of {file}", 1)
+            told = f"{error.message} Number {differs} is line {lines[differs - 1]} of {file}."
             raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
         raise
 

@@ -23,7 +23,7 @@ _Code: TypeAlias = Literal[
 
 def malformed(where: str, fault: str) -> Invalid:
     """Return the error for the part at `where`, with its fault as the rest of a sentence: `is not a list`."""
-    return Invalid(f"{where} {fault}; nothing was read.", code="malformed_body", where=where)
+    return Invalid(f"{where} {fault}; nothing was read.", code="malformed_body", where=where, fault=fault)
 
 
 def unreadable(code: _Code, message: str, **facts: Any) -> Invalid:
