@@ -27,6 +27,7 @@ from perdure.model.event import (
 )
 from perdure.model.message import Message
 from perdure.model.recipe import Recipe, decode_recipe
+from perdure.model.run import IMPORT
 from perdure.projections.transcript import MessageAt, Retractions, unclear_in
 
 __all__ = [
@@ -41,7 +42,6 @@ __all__ = [
     "trace",
 ]
 
-_IMPORTS = "import:"  # the beginning of the run ids of imported conversations
 CHARACTERS_A_TOKEN = 12  # upper bound of characters for one token
 
 
@@ -281,7 +281,7 @@ def begins(message: MessageRef, before: MessageRef | None) -> bool:
     if before is None:
         return True
     run = message.said.commit.run
-    is_steered = run is not None and not run.startswith(_IMPORTS) and run == before.said.commit.run
+    is_steered = run is not None and not run.startswith(IMPORT) and run == before.said.commit.run
     return before.role not in ("user", "system") and not is_steered
 
 

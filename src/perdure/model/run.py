@@ -22,6 +22,7 @@ from perdure.model.effect import Effect
 __all__ = [
     "CALLER_CANCELLED",
     "ENDED",
+    "IMPORT",
     "LEASE",
     "QUEUE",
     "QUEUES",
@@ -70,6 +71,7 @@ REASONS = (
 )  # of a run's commits
 
 RUN = "run/"  # cells of runs, by id
+IMPORT = "import:"  # commits of an import have a label in the place of a run's id, which begins so
 QUEUE = "queue/"  # cells of inputs whose runs have not begun, by timeline and time
 QUEUES = "queues"  # the cell whose revision counts the inputs that were queued in a thread; its value is the last place
 LEASE = "lease/"  # cells, by timeline: who may write there; every run and every switch has changed one

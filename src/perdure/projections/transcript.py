@@ -33,7 +33,7 @@ from perdure.model.event import (
     ToolCallRequested,
 )
 from perdure.model.message import Message, Role, ToolCall, decode_message
-from perdure.model.run import Cost, Usage
+from perdure.model.run import IMPORT, Cost, Usage
 
 __all__ = [
     "MessageAt",
@@ -67,7 +67,6 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
 
 
 _NO_BODIES: Mapping[Digest, bytes | Forgotten | None] = {}
-_IMPORTS = "import:"  # the beginning of the run ids of imported conversations
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
@@ -327,7 +326,7 @@ def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
     if Merged in kinds or Picked in kinds:
         return "merge" if Merged in kinds else "pick"
     if commit.run is not None and not kinds.isdisjoint((MessageAppended, RunStarted, RunFinished)):
-        return "edit" if commit.run.startswith(_IMPORTS) else "resumed"
+        return "edit" if commit.run.startswith(IMPORT) else "resumed"
     return "call" if ToolCallRequested in kinds or ToolCallCompleted in kinds else "edit"
 
 

@@ -27,6 +27,7 @@ from perdure.model.effect import Reach
 from perdure.model.event import Event, MessageAppended, MomentNamed, ToolCallCompleted
 from perdure.model.head import Head
 from perdure.model.message import Message, ToolCall, ToolResult, decode_message
+from perdure.model.run import IMPORT
 from perdure.providers.contract import Loss
 from perdure.providers.wire.fields.vendor_metadata import tool_of_id
 from perdure.runtime.calls.pending_call import encode_result
@@ -39,7 +40,6 @@ from perdure.runtime.tools.result import keep
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
-    "LABEL",
     "ImportedCommits",
     "ImportStep",
     "OpenImports",
@@ -47,8 +47,6 @@ __all__ = [
     "import_of",
     "write_staged",
 ]
-
-LABEL = "import:"  # the label of an imported commit begins so
 
 _TURN = "#"  # what follows it numbers the commits of one write
 _LOOK_BACK_MAX = 20_000  # messages that are searched for the call of a result
@@ -97,7 +95,7 @@ def commit_steps(
     by the label of the first commit.
     """
     space = env.space
-    journal = Journal(env, LABEL + space.ids(), head, Feed("import"))
+    journal = Journal(env, IMPORT + space.ids(), head, Feed("import"))
     label = first = journal.run
     ours = _OwnCalls(env, called, head)
     drafted: list[tuple[str, ImportStep, list[tuple[Message, list[Staged]]]]] = []

@@ -38,6 +38,7 @@ from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
 from perdure.model.message import Message, Text
+from perdure.model.run import IMPORT
 from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
@@ -450,7 +451,7 @@ def _last_whole(entries: Sequence[TranscriptEntry], last: int | None) -> str | N
 
 def _begins_import(before: TranscriptEntry, entry: TranscriptEntry) -> bool:
     """True if the message is the first one of an import."""
-    is_imported = entry.run is not None and entry.run.startswith(import_commit.LABEL)
+    is_imported = entry.run is not None and entry.run.startswith(IMPORT)
     return is_imported and import_of(before.run) != import_of(entry.run)
 
 
