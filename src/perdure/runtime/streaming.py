@@ -104,7 +104,7 @@ class Follower:
                 yield from self._events(step, move.version)
                 if step.digest == upto:
                     return
-            if move.act not in _NO_EVENT and not self._is_told(move):
+            if move.act not in _NO_EVENT and not self._is_reported(move):
                 self._at = cursor_at(self._space, move.to, move.version)
                 yield HeadMoved(cursor=str(self._at), act=move.act, commit=move.to, version=move.version)
             self._version = move.version
@@ -118,22 +118,10 @@ class Follower:
         if self._version is not None:
             return
         if self._at is not None:  # of another timeline, if it names a version
-            self._at = at = msgspec.structs.replace(at, version=None)
-        space, moves = (
-            self._space,
-            loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1),
-        )
-        oldest: int | None = None
-        for move in islice(moves, _MOVES_MAX):
-            oldest = move.version
-            if move.to == at.commit:
-                self._version = move.version
-                break
-        if self._version is None and at.commit is None and (oldest is None or oldest <= 1):
-            self._version = 0 if oldest is None else oldest - 1
-        if (
-            self._version is None
-        ):  # the commit is in the middle of a line: what comes after it on the line of now
+            self._at = msgspec.structs.replace(at, version=None)
+        self._version = self._last_move_to(at.commit, head)
+        if self._version is None:
+            # The commit is in the middle of a line: what comes after it on the line of now is read as one move.
             self._version = head.version
             rest = MoveRecord(
                 timeline=self._timeline,
@@ -146,9 +134,23 @@ class Follower:
             for step in self._new(rest, earlier=()):
                 yield from self._events(step, head.version)
         elif at.commit is not None:
-            step = space.step(at.commit)
+            step = self._space.step(at.commit)
             if at.index <= len(step.changeset.events):
                 yield from self._events(step, self._version)
+
+    def _last_move_to(self, commit: Digest | None, head: Head) -> int | None:
+        """Return the version of the last move that led to a commit, or to before the first; None: none of those read."""
+        oldest: int | None = None
+        moves = loops.moves(self._space.engine, self._space.name, self._timeline, before=head.version + 1)
+        for move in islice(moves, _MOVES_MAX):
+            if move.to == commit:
+                return move.version
+            oldest = move.version
+        if commit is not None or (oldest is not None and oldest > 1):
+            return None
+        return (
+            0 if oldest is None else oldest - 1
+        )  # every move was read: the timeline began before the first commit
 
     def _version_of(self, at: Cursor, head: Head) -> int | None:
         """Return the version up to which a cursor has read all moves; None: it does not say, or is of another timeline."""
@@ -170,10 +172,12 @@ class Follower:
         """True if a cursor at `commit` is after it and after the move that led to it."""
         return at.index >= cursor_at(self._space, commit).index
 
-    def _is_told(self, move: MoveRecord) -> bool:
+    def _is_reported(self, move: MoveRecord) -> bool:
+        """True if the cursor is after the event of a move."""
         at = self._at
-        is_there = at is not None and at.version == move.version and at.commit == move.to
-        return is_there and at is not None and self._is_after(at, move.to)
+        if at is None or (at.version, at.commit) != (move.version, move.to):
+            return False
+        return self._is_after(at, move.to)
 
     def _has_read(self, commit: Digest) -> bool:
         """True if everything up to a commit of the line was read."""
@@ -274,9 +278,8 @@ class Follower:
             return None
 
 
-_NO_EVENT = frozenset(
-    {Act.COMMIT, Act.FORK, Act.KEEP}
-)  # a commit has its own, and a timeline begins with the others
+# A commit has events of its own, and a timeline begins with the others.
+_NO_EVENT = frozenset({Act.COMMIT, Act.FORK, Act.KEEP})
 _MOVES_MAX = 1_000  # that are read to find out where a cursor was, and which lines the timeline was on
 _MOVES_PAGE = 256
 _END = "run_finished"  # the reason of a run's last commit
