@@ -36,9 +36,8 @@ _PACKAGES = {  # of the classes of SDKs
     "mistralai": "mistral-chat",
     "ollama": "ollama-chat",
 }
-_OF_A_HELPER = frozenset(
-    {"parsed", "parsed_arguments"}
-)  # what an SDK made of an answer; no API takes it back
+# What an SDK made of an answer; no API takes it back.
+_OF_A_HELPER = frozenset({"parsed", "parsed_arguments"})
 
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
 _BODIES = {
@@ -68,7 +67,6 @@ _BLOCKS = {
 }
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
 
-
 _LANGCHAIN_ROLES = {
     "human": "user",
     "user": "user",
@@ -82,10 +80,10 @@ _LANGCHAIN_ROLES = {
 _LANGCHAIN_CLASSES = {f"{role.title()}Message": role for role in ("human", "system", "tool", "function")} | {
     "AIMessage": "ai"
 }
-_LANGCHAIN_REPEATED = frozenset(
-    {"tool_use", "tool_call", "function_call", "tool_call_chunk"}
-)  # in `tool_calls`
-_LANGCHAIN_KEPT = frozenset(
+# Blocks of calls, which `tool_calls` repeats.
+_LANGCHAIN_REPEATED = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
+# Fields of a message that are read, or say nothing.
+_LANGCHAIN_READ = frozenset(
     {"role", "type", "content", "tool_calls", "invalid_tool_calls", "tool_call_id", "id", "name", "example"}
 )
 
@@ -210,10 +208,9 @@ def _chat_message(role: str, fields: Mapping[str, Any], where: str, losses: list
             losses.append(Loss(kind="converted", where=where, what="status", why=why))
     if isinstance(fields.get("id"), str):
         made["id"] = fields["id"]
-    dropped = [name for name, held in fields.items() if held and name not in {*_LANGCHAIN_KEPT, "status"}]
-    if role != "tool" and "name" in fields and fields["name"]:
+    if role != "tool" and fields.get("name"):
         made["name"] = fields["name"]
-    for name in dropped:
+    for name in (name for name, held in fields.items() if held and name not in _LANGCHAIN_READ | {"status"}):
         why = "it is LangChain's own, and no part of a message"
         losses.append(Loss(kind="dropped", where=f"{where}.{name}", what=name, why=why))
     return made
