@@ -119,7 +119,8 @@ def _fields(kind: type) -> Iterator[str]:
     )
     for node in body.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id != "_":
-            written = lines[node.lineno - 1 : node.end_lineno]
+            is_above = lines[node.lineno - 2].lstrip().startswith("#")
+            written = lines[node.lineno - 1 - is_above : node.end_lineno]
             comment = next((found for line in written if (found := line.partition("#")[2].strip())), "")
             more = f": {comment}" if comment else ""
             yield f"- `{node.target.id}: {_spelled(ast.unparse(node.annotation))}`{more}"

@@ -47,9 +47,8 @@ class Noun(NamedTuple):
     line: str
     verbs: dict[str, str]  # and what each does
     also: tuple[str, ...] = ()  # other spellings
-    begins: Mapping[str, str] | None = (
-        None  # titles of groups, by the first command of each; None: there is one group
-    )
+    # Titles of groups, by the first command of each; None: there is one group.
+    begins: Mapping[str, str] | None = None
 
     def groups(self) -> dict[str, dict[str, str]]:
         """Return the commands and what each does, by the title of their group."""

@@ -73,9 +73,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     to: Digest | None
     seal: bool = False  # from this move on the timeline takes no more moves
     previous: Digest | None = None  # of the timeline's last move; None: the writer does not say
-    at: int | None = (
-        None  # when it was asked for, µs since 1970, UTC; None: the commit that it leads to says it
-    )
+    # When it was asked for, µs since 1970, UTC; None: the commit that it leads to says it.
+    at: int | None = None
     author: str | None = None  # who asked for it, where that was said
 
 

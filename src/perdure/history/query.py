@@ -173,12 +173,10 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     backend: str | None = None  # provider:model, as the run recorded it
     author: str | None = None
-    merged_from: str | None = (
-        None  # the timeline that wrote it, where a merge brought it; None: the one that was asked
-    )
-    beside_run: str | None = (
-        None  # the run that held the timeline while a program wrote it, which is not the run's
-    )
+    # The timeline that wrote it, where a merge brought it; None: the one that was asked.
+    merged_from: str | None = None
+    # The run that held the timeline while a program wrote it, which is not the run's.
+    beside_run: str | None = None
 
 
 def blame(space: Space, at: Digest | None, path: str, place: Place = ()) -> Blame:

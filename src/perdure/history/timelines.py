@@ -2,9 +2,9 @@
 
 A move copies nothing and removes nothing: a commit that a head has left can be read, forked
 and returned to.  Every move raises the version, so a head read before it is stale after it.
-The write expects the whole head that was read.  The move has its own time and, where it was said, its author.  With the same op_id a move happens once; without
-one (None) it is never repeated.  A move names a commit without supplying its objects, so a move
-to a commit whose state was forgotten is refused, and so is one to a line with messages that were
+The write expects the whole head that was read.  The move has its own time and, where it was said, its author.  With the
+same op_id a move happens once; without one (None) it is never repeated.  A move names a commit without supplying its
+objects, so a move to a commit whose state was forgotten is refused, and so is one to a line with messages that were
 forgotten, as far as the line that is left does not have them.
 """
 

@@ -302,12 +302,10 @@ class _Resolved(NamedTuple):
 
     own: CallRecord
     place: CallRecord
-    is_reported: bool = (
-        True  # False: a model is told that what led to the call failed, and not that it was done
-    )
-    inside: Space | None = (
-        None  # the thread of the child run that made it; None: no child did, or it was removed
-    )
+    # False: a model is told that what led to the call failed, and not that it was done.
+    is_reported: bool = True
+    # The thread of the child run that made it; None: no child did, or it was removed.
+    inside: Space | None = None
 
 
 def _resolved(space: Space, other: CallRecord) -> _Resolved:

@@ -55,9 +55,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str | None  # JSON text, as they are now
     result: ToolResult | None  # what the model is shown
     ticket: Ticket | None  # the last one
-    repeat: (
-        Repeat | None
-    )  # what is known now of the call that the ticket asks about; None: it asks about no repeat
+    # What is known now of the call that the ticket asks about; None: it asks about no repeat.
+    repeat: Repeat | None
     asked: str | None  # JSON text: the arguments that the ticket is about
     value: str | None  # JSON text: what was decided, for `edit` and `answer`
     passed: tuple[Passed, ...] = ()  # oldest first

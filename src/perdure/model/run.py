@@ -89,9 +89,8 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     "stopped": frozenset(),
 }
 
-CALLER_CANCELLED = (
-    "CancelledError"  # the kind of a run that failed because the task that awaited it was cancelled
-)
+# The kind of a run that failed because the task that awaited it was cancelled.
+CALLER_CANCELLED = "CancelledError"
 
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled", "stopped"})
 

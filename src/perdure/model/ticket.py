@@ -18,9 +18,8 @@ __all__ = ["DECISIONS", "TIMER", "Decision", "OnTimeout", "Repeat", "Resume", "T
 Verdict: TypeAlias = Literal["approve", "deny", "edit", "answer", "expire", "cancel"]
 Resume: TypeAlias = Literal["run", "result", "arguments"]
 OnTimeout: TypeAlias = Literal["expire", "deny", "approve"]
-Repeat: TypeAlias = Literal[
-    "possible", "done", "not_done", "failed", "denied"
-]  # what is known of an earlier call
+# What is known of the earlier call that a question about a repeat names.
+Repeat: TypeAlias = Literal["possible", "done", "not_done", "failed", "denied"]
 
 CHILD_RUN = "child_run"  # the action of a ticket that no person decides: its call waits for child runs
 

@@ -91,9 +91,8 @@ class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Ticket
     record: CallRecord
     arguments: str | None  # JSON text; None: forgotten
-    repeat: Repeat | None = (
-        None  # what is known of the call that it may repeat; None: it asks about no repeat
-    )
+    # What is known of the call that it may repeat; None: it asks about no repeat.
+    repeat: Repeat | None = None
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):

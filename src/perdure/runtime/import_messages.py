@@ -1,8 +1,9 @@
 """Imports a conversation in a vendor's format into a thread.
 
 The adapter reads a request, a reply or a bare list of messages, and `import_commit` writes them: each turn is a commit,
-and one write has them all.  A list with ids of its vendor is one commit, which each id names.  The same op_id again changes nothing, nor does a message whose id the timeline has.  A call under the name
-that a vendor makes of a tool's name is stored under the tool's own name, as in runs.
+and one write has them all.  A list with ids of its vendor is one commit, which each id names.  The same op_id again
+changes nothing, nor does a message whose id the timeline has.  A call under the name that a vendor makes of a tool's
+name is stored under the tool's own name, as in runs.
 
 A thread stores messages.  Tools and options are the agent's: those of the request that the agent
 does not declare in the same way are reported as losses, as is everything that could not be read.

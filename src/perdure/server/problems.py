@@ -71,6 +71,7 @@ _RESOLVE = f"POST {_THREAD}/calls/{{call}}/resolve"
 FOR_HTTP: Mapping[str, str] = {
     "address_missing": "Start the server with code whose Backend has its address.",
     "address_variable_missing": "Start the server with the address in its environment.",
+    "agent_not_found": "GET /v1/agents lists the agents; a worker's new agent begins its first thread there.",
     "api_key_missing": "Start the server with the key in its environment.",
     "api_key_not_sent": "Name the key, or whose server it is, where the code of the server declares the backend.",
     "api_key_not_taken": "Leave the key out of the code of the server.",
@@ -81,7 +82,6 @@ FOR_HTTP: Mapping[str, str] = {
         f"Start the server with code that has it, or move the thread to another with POST {_THREAD}/switch; a run that "
         f"was cut off has to be ended first, with POST {_THREAD}/cancel."
     ),
-    "agent_not_found": "GET /v1/agents lists the agents; a worker's new agent begins its first thread there.",
     "backend_without_requests": f"GET {_THREAD}/context has what the model is shown.",
     "busy": f"Wait for it, or end it with POST {_THREAD}/cancel.",
     "call_not_found": f"GET {_THREAD}/calls lists the calls.",

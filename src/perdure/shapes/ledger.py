@@ -468,9 +468,8 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool
     arguments: Any  # that the question is about: JSON, or text that is none; null: forgotten
     action: str  # `approve`, `repeat` (the guard asks), or the tool's own word
-    repeat: (
-        str | None
-    )  # of the earlier call, now: possible, done, not_done, failed, denied; null: it is no repeat
+    # Of the earlier call, now: possible, done, not_done, failed, denied; null: it is no repeat.
+    repeat: str | None
     message: str
     timeline: str
     run: str | None

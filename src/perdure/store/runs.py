@@ -143,7 +143,8 @@ class Runs(Line, ABC):
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
         returns the same run and queues nothing; `run` with that id begins it here.  `wait` waits for its result,
-        `cancel` ends a run that has not begun.  Raises `Conflict` if the id was used with another input, `Sealed` if the timeline takes no more writes.
+        `cancel` ends a run that has not begun.  Raises `Conflict` if the id was used with another input, `Sealed` if
+        the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
 
@@ -168,8 +169,8 @@ class Runs(Line, ABC):
         """Queue an input for a later time, on the store's clock, and return the id of its run.
 
         `at` is a datetime with a time zone, a timedelta, a number of seconds from now, or a text: `1h`, or a moment in
-        ISO 8601.  The timer belongs to this timeline: a fork does not have it, and if the turn at which it was set is undone, it ends as cancelled when it
-        is due.  Otherwise as `start`.
+        ISO 8601.  The timer belongs to this timeline: a fork does not have it, and if the turn at which it was set is
+        undone, it ends as cancelled when it is due.  Otherwise as `start`.
         """
         return queue.queue(self._env(), input, id=id, at=at, head_policy=head_policy, on_failure=on_failure)
 

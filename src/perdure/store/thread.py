@@ -308,8 +308,9 @@ class Thread(Switching):
         dry_run: bool = False,
         op_id: str | None = None,
     ) -> Taken:
-        """Merge the changes of the other timeline, whose name is the reason if none is given; raises `MergeConflict`, having written nothing, on a conflict.
+        """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
 
+        The reason is "merge" with the name of the other timeline if none is given.
         `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
         A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
         answer has the paths that would change, and the conflicts.
@@ -411,14 +412,17 @@ class Thread(Switching):
         """Add a conversation in a vendor's format: a request, a reply or a list of messages; return what was lost.
 
         Each turn is a commit, in one write; a list whose messages have ids is one commit.  Objects of the vendors' SDKs
-        are taken as their JSON.
-        `api` is the wire format, such as "openai-chat"; None: the one that the content decides.  `provider` and `model` name the assistant.  The calls enter
-        the ledger as made elsewhere; a result is matched with its call also if that was added before.  A message whose
-        id is already on this timeline is not added again.  With `whole` the messages must begin with the whole
-        transcript, and only the rest is added.  With `once` what the timeline has is not added again: nothing of a
-        copy, the rest of a list that has grown and of a window on its end.  Raises `Invalid`, having written nothing,
-        if the messages cannot be read, and `Conflict`, which names the first message that differs, if with `whole`
-        they begin otherwise, or if with `once` the two have messages in common and part, or if a result answers an open call.
+        are taken as their JSON.  `api` is the wire format, such as "openai-chat"; None: the one that the content
+        decides.  `provider` and `model` name the assistant.
+
+        The calls enter the ledger as made elsewhere; a result is matched with its call also if that was added before.
+        A message whose id is already on this timeline is not added again.  With `whole` the messages must begin with
+        the whole transcript, and only the rest is added.  With `once` what the timeline has is not added again: nothing
+        of a copy, the rest of a list that has grown and of a window on its end.
+
+        Raises `Invalid`, having written nothing, if the messages cannot be read.  Raises `Conflict`, which names the
+        first message that differs, if with `whole` they begin otherwise, or if with `once` the two have messages in
+        common and part, and also if a result answers an open call.
         """
         env, named = self._env(), given(op_id)
 

@@ -228,9 +228,8 @@ class Connection:
         self._poll.register(self._pg.socket, select.POLLIN)
         self.is_own = False  # whether no other client uses the session: then statements are prepared
         self.is_used = False  # whether it was given back to the pool once
-        self.timeline = (
-            b""  # of the server, when the session began; empty: it follows another, or is not known
-        )
+        # Of the server, when the session began; empty: it follows another, or is not known.
+        self.timeline = b""
         self._tenant: str | None = None  # what each transaction names; None: nothing
         self._uses: dict[str, int] = {}
         self._prepared: dict[str, _Prepared] = {}

@@ -65,9 +65,8 @@ class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Any] = {}  # what the source says beside the message
     also: tuple[str, ...] = ()  # other names of the commit that ends with it
     is_error: bool = False  # the results in it are errors, though the wire format cannot say so
-    is_named_by_tool: bool = (
-        False  # its name is the tool's id, so it may say something else in a later import
-    )
+    # Its name is the tool's id, so it may say something else in a later import.
+    is_named_by_tool: bool = False
     place: int | None = None  # in a source that only grows, if its name is this place with its content
 
 

@@ -9,8 +9,8 @@ The reason why the model's answer ended decides how the run goes on.  A turn tha
 back as it is.  An answer that the backend still works on is fetched by its id.  An answer that is not
 complete ends the run as `stopped`, unless the stop policy accepts it; its calls are never run.
 
-Any error fails the run, and so does a cancellation of its caller; a closing commit says so if it can be written.  If it cannot, the run counts as
-interrupted: another process finishes it later from the log alone.
+Any error fails the run, and so does a cancellation of its caller; a closing commit says so if it can be written.  If
+it cannot, the run counts as interrupted: another process finishes it later from the log alone.
 
 The loop decides.  It hands data to its helpers and takes results back; none of them holds another, or calls the loop.
 """

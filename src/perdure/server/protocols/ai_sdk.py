@@ -108,9 +108,8 @@ class AiSdkBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     messages: tuple[UiMessage, ...] = ()
     message: UiMessage | None = None
     trigger: str | None = None  # `submit-message` or `regenerate-message`
-    message_id: str | None = (
-        None  # of the answer to replace, or of the message that was edited; null: the last one
-    )
+    # Of the answer to replace, or of the message that was edited; null: the last one.
+    message_id: str | None = None
 
 
 def newest(body: AiSdkBody) -> UiMessage:

@@ -55,9 +55,8 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
                 ],
             )
         if self.missing is not None:
-            known = (
-                self.found and self.missing == _INSTALL
-            )  # whole only where meaning may have found what words did not
+            # Whole only where meaning may have found what words did not.
+            known = self.found and self.missing == _INSTALL
             how = "--help says how to search by meaning too." if known else self.missing
             screen.sentence((f"Searched by words alone. {how}", "quiet"))
         if not self.found and not self.near:

@@ -27,9 +27,8 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
     """A run that a worker begins."""
 
     again: bool = False  # an input of this id was queued before, and nothing was queued now
-    held: bool = (
-        False  # its thread was copied or restored, and no worker begins the run before it is released
-    )
+    # Its thread was copied or restored, and no worker begins the run before it is released.
+    held: bool = False
 
     def show(self, screen: Screen) -> None:
         """Print one sentence, and what begins it."""

@@ -15,9 +15,9 @@ _NAMES = ("THREAD", "PATH", "VALUE")
 
 
 def words(verb: str, agent: str | None, *given: str | None, needed: int) -> tuple[str | None, ...]:
-    """Return the words after the thread of `perdure state` with that verb.  With an agent there is no thread, so each word is one place earlier.
+    """Return the words after the thread of `perdure state` with that verb.
 
-    Raises `Invalid` unless the first `needed` words are there and none is left over.
+    With an agent there is no thread, so each word is one place earlier.  Raises `Invalid` unless the first `needed` words are there and none is left over.
     """
     if agent is not None and given[-1] is not None:
         raise Invalid(
