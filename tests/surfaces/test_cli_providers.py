@@ -9,9 +9,9 @@ import pytest
 
 import perdure
 from perdure import Agent
+from perdure.providers.conversation_input import formats_of
 from perdure.providers.registry import APIS
 from perdure.providers.validator import RULES, check
-from perdure.providers.wire_formats import formats_of
 from perdure.testing import Script, say
 from tests.surfaces.shell import Shell
 

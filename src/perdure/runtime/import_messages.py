@@ -43,8 +43,8 @@ from perdure.model.run import IMPORT
 from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
+from perdure.providers.conversation_input import PreparedInput, prepared
 from perdure.providers.wire.fields.vendor_metadata import made_by
-from perdure.providers.wire_formats import PreparedInput, prepared
 from perdure.runtime import import_commit
 from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of

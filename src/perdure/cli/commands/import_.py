@@ -31,7 +31,7 @@ from perdure.integrations.importers.sources import find_sources, is_server
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.model.names import check_label, did_you_mean, shown_address
-from perdure.providers.wire_formats import PreparedInput, formats_of, prepared
+from perdure.providers.conversation_input import PreparedInput, formats_of, prepared
 from perdure.runtime.import_messages import format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape

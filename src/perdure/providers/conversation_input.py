@@ -110,9 +110,8 @@ def prepared(given: object) -> PreparedInput:
     listed = _listed(value)
     chat = _from_langchain(listed, losses) if any(map(_is_langchain, listed)) else None
     if chat is None:
-        return PreparedInput(
-            value=value, formats=_known_formats(given) or _formats(value), losses=tuple(losses)
-        )
+        formats = tuple(dict.fromkeys(_packages(given))) or _formats(value)
+        return PreparedInput(value=value, formats=formats, losses=tuple(losses))
     body = _mapping(value)
     value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
@@ -325,10 +324,6 @@ def formats_of(given: object) -> tuple[str, ...]:
     return prepared(given).formats
 
 
-def _known_formats(given: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_packages(given)))
-
-
 def _formats(given: object) -> tuple[str, ...]:
     body = _mapping(given)
     signs = dict.fromkeys((*_signs_of_body(body), *_signs_of_messages(_messages(given))))
@@ -358,8 +353,7 @@ def _messages(given: object) -> list[Mapping[str, Any]]:
         if isinstance(body.get(field), list):
             found = cast("list[object]", body[field])
             return [{"content": found}] if field == "content" else [_mapping(each) for each in found]
-    listed = _list(given)
-    return [_mapping(each) for each in listed]
+    return [_mapping(each) for each in _list(given)]
 
 
 def _signs_of_body(body: Mapping[str, Any]) -> Iterator[str]:
