@@ -80,7 +80,7 @@ def check_arguments(text: str, arguments: Json) -> None:
     fault = _fault(schema, arguments, schema, "arguments", 1)
     if fault is not None:
         raise Invalid(
-            f"{fault}, as the schema of the tool wants it; nothing was decided.",
+            f"the schema of the tool does not allow these arguments: {fault}; nothing was decided.",
             code="schema_mismatch",
             fault=fault,
         )
