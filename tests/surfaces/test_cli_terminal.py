@@ -116,7 +116,7 @@ def test_hostile_text_moves_no_cursor(shell: Shell) -> None:
     assert "\x07" not in shown
 
 
-@pytest.mark.parametrize(("answer", "code"), [("yes\r", 0), ("no\r", 5), ("\x04", 5)])
+@pytest.mark.parametrize(("answer", "code"), [("yes\r", 0), ("no\r", 5), ("n\r", 5), ("\x04", 5)])
 def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) -> None:
     """On a terminal only a yes removes it."""
     with PtySession(shell.directory, "threads", "rm", "shopping") as session:
@@ -125,6 +125,18 @@ def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) 
 
         assert session.ended() == code
     assert shell("threads", "show", "shopping").code == (3 if code == 0 else 0)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\r", 0), ("n\r", 5)])
+def test_erasing_an_item_is_asked_first(shell: Shell, answer: str, code: int) -> None:
+    """No undo brings it back; one that is only forgotten is forgotten at once."""
+    shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")
+    with PtySession(shell.directory, "memory", "forget", "tea", "--owner", "ann", "--erase") as session:
+        session.wait_for("for good, yes or no? ")
+        session.type(answer)
+
+        assert session.ended() == code
+    assert shell("memory", "show", "tea", "--owner", "ann").code == (3 if code == 0 else 0)
 
 
 def test_what_cannot_be_removed_is_refused_before_the_question(house: Shell) -> None:

@@ -789,6 +789,16 @@ def test_a_path_without_a_side_merges_nothing(shell: Shell) -> None:
     assert shell.ok("threads", "show", "shopping", "--json").json["commit"] == before
 
 
+@pytest.mark.parametrize("path", ["/notes=their", "/notes=", "/notes=mine"])
+def test_a_path_with_a_misspelled_side_merges_nothing(shell: Shell, path: str) -> None:
+    """It is no path of that name, at which there would be nothing to settle."""
+    ended = shell("threads", "merge", "shopping", "what-if", "--ours", "--path", path)
+
+    assert ended.code == 2
+    assert "is neither ours nor theirs" in ended.err
+    assert "--path /notes=theirs" in ended.err
+
+
 def totals(path: Path) -> None:
     """Three turns that write a total, the second below zero, and an edit by hand afterwards."""
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
-from perdure.cli.output.screen import Screen
+from perdure.cli.output.screen import Screen, console
 
-__all__ = ["TypedEntry", "Terminal"]
+__all__ = ["Terminal", "TypedEntry", "is_agreed"]
 
 _QUIET_SECONDS = 0.25  # without a key, before a question is asked
 _BURST_SECONDS = 0.05  # between the lines of one paste
@@ -229,6 +229,14 @@ class _TypedLine:
 def _plain(text: str) -> str:
     """Return `text` with line ends as newlines, and without control sequences of a terminal."""
     return _UNPRINTED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def is_agreed(act: str) -> bool:
+    """True if the person says yes to an act.  Without a terminal the command itself is the answer."""
+    terminal = Terminal(Screen(console()))
+    if not terminal.can_ask:
+        return True
+    return terminal.ask_word(f"{act}, yes or no? ", ("yes", "no"), short={"y": "yes", "n": "no"}) == "yes"
 
 
 def _readline() -> Any:

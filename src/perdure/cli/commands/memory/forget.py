@@ -8,12 +8,15 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
 from perdure.cli.input.stores import writing
+from perdure.cli.input.terminal import is_agreed
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen
+from perdure.errors import Refused
+from perdure.shapes.text import inline
 from perdure.shapes.threads import HeadShape
 
 __all__ = ["Gone", "forget"]
@@ -72,13 +75,25 @@ def forget(
             help="Erase its words from the history of the memory too, for ever; also of an item that was forgotten",
         ),
     ] = False,
+    yes: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="With --erase: do not ask first")
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Gone:
     """Forget an item, no matter which author wrote it; its history stays unless it is erased
 
-    With --erase no undo brings it back; other items stay, with their past. Threads that hold its words too are named.
+    With --erase no undo brings it back, so on a terminal you are asked first; other items stay, with their past.
+    Threads that hold its words too are named.
     """
     with writing(everywhere) as store, memory_with(store, owner, item, forgotten=erase) as (memory, whole):
+        act = f"Erase {inline(whole)} of {inline(owner)} and its past for good"
+        if erase and not (yes or everywhere.json or is_agreed(act)):
+            raise Refused(
+                f"item '{whole}' is still there, as you did not say yes",
+                code="not_confirmed",
+                owner=owner,
+                item=whole,
+            )
         erased = memory.erase(whole, author=os_user()) if erase else None
         head = memory.forget(whole, author=os_user()) if erased is None else erased.head
         return Gone(

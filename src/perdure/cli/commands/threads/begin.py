@@ -11,11 +11,11 @@ from cyclopts import Parameter
 
 from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
-from perdure.cli.input.terminal import Terminal
+from perdure.cli.input.terminal import is_agreed
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.screen import Screen, console
+from perdure.cli.output.screen import Screen
 from perdure.errors import Refused
 from perdure.shapes.text import inline
 from perdure.shapes.threads import BegunThread
@@ -104,7 +104,7 @@ def rm(
             return Removed(id=thread, timeline=timeline)
         if not (force or yes):
             check_removable(found._space)  # pyright: ignore[reportPrivateUsage]
-        if not (yes or everywhere.json or _is_agreed(thread)):
+        if not (yes or everywhere.json or is_agreed(f"Remove thread {inline(thread)} for good")):
             raise Refused(
                 f"thread '{thread}' is still there, as you did not say yes",
                 code="not_confirmed",
@@ -112,11 +112,3 @@ def rm(
             )
         found.rm(force=force)
         return Removed(id=thread, timeline=None)
-
-
-def _is_agreed(thread: str) -> bool:
-    """True if the person says yes.  Without a terminal the command itself is the answer."""
-    terminal = Terminal(Screen(console()))
-    if not terminal.can_ask:
-        return True
-    return terminal.ask_word(f"Remove thread {inline(thread)} for good, yes or no? ", ("yes", "no")) == "yes"

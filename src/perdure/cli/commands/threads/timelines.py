@@ -213,6 +213,12 @@ def _preferred(paths: list[str] | None, *, ours: bool, theirs: bool) -> dict[str
         match named:
             case "ours" | "theirs" if path:
                 prefer[path] = named
+            case _ if path and "/" not in named:
+                raise Invalid(
+                    f"--path {each}: {named or 'nothing'} is neither ours nor theirs; nothing was written.",
+                    code="side_invalid",
+                    advice=f"Write --path {path}=ours or --path {path}=theirs; for a path of this name, {each}=ours.",
+                )
             case _:
                 bare.append(each)
     if ours or theirs:
