@@ -1078,14 +1078,15 @@ export const scenarios = {
   // The runs of all threads, the newest first; what models cost; the threads that were written last.
   async runs({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
-      const unwell = { id: 'poorly', agent: 'planner' };
-      await send(page, 'threads', unwell);
-      await send(page, 'threads/poorly/run', { text: 'Are you unwell?', wait: false });
+      for (const [id, text] of [['trip-45', 'Book the flight to Faro for 777 euros.'], ['poorly', 'Are you unwell?']]) {
+        await send(page, 'threads', { id, agent: 'planner', owner: 'fay' });
+        await send(page, `threads/${id}/run`, { text, wait: false });
+      }
       await go('/threads');
       await page.getByRole('link', { name: 'Runs', exact: true }).click();
       const open = page.getByRole('list', { name: 'Runs: Not ended' }).getByRole('listitem');
       const failed = page.getByRole('list', { name: 'Runs: Failed' }).getByRole('listitem');
-      await open.filter({ hasText: /trip-44.*waiting.*planner/ }).waitFor();
+      await open.filter({ hasText: /trip-45.*waiting.*planner/ }).waitFor();
       await failed.filter({ hasText: /poorly.*failed.*planner.*the model is unwell/ }).waitFor();
       const begun = await open.locator('time').evaluateAll((found) => found.map((each) => each.dateTime));
       assert.deepEqual(begun, [...begun].sort().reverse());
@@ -1097,8 +1098,8 @@ export const scenarios = {
       await failed.getByRole('link', { name: /poorly/ }).click();
       await page.getByRole('heading', { name: 'Turn 1' }).waitFor();
       await go('/runs?state=waiting');
-      await page.getByRole('link', { name: 'Decide in trip-44' }).click();
-      await page.getByRole('article', { name: 'Approval of book' }).getByText('910').first().waitFor();
+      await page.getByRole('link', { name: 'Decide in trip-45' }).click();
+      await page.getByRole('article', { name: 'Approval of book' }).getByText('777').first().waitFor();
       // Costs.
       await page.getByRole('link', { name: 'Costs', exact: true }).click();
       await page.getByRole('row', { name: /planner/ }).waitFor();
@@ -1107,8 +1108,8 @@ export const scenarios = {
       assert.deepEqual(await faultsOf(page), []);
       await page.getByLabel('By').selectOption('owner');
       await page.getByRole('row', { name: /no owner/ }).waitFor();
-      await page.getByRole('link', { name: 'ben', exact: true }).click();
-      await page.getByRole('link', { name: /trip-44/ }).waitFor();
+      await page.getByRole('link', { name: 'fay', exact: true }).click();
+      await page.getByRole('link', { name: /trip-45/ }).waitFor();
       assert.equal(await page.getByRole('link', { name: /trip-42/ }).count(), 0);
       // The threads that were written last come first, while it is chosen.
       await go('/threads');
