@@ -1,4 +1,4 @@
-"""Streams in an application of one's own: FastAPI takes them as responses, and uvicorn can exit while one is open."""
+"""An application of one's own: streams are responses of FastAPI, uvicorn can exit, and the documented one loses no run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
+import perdure
+from perdure import Agent
+from perdure.testing import Script, say, use
+from tests.docs.blocks import ROOT, blocks
 from tests.server.client import WAIT_SECONDS
 
 pytest.importorskip("fastapi")
@@ -162,6 +170,60 @@ def test_a_request_that_a_deploy_cut_off_goes_on_by_its_id(tmp_path: Path, endin
         answer = json.loads(connection.getresponse().read())
 
     assert answer == {"status": "succeeded", "text": "Done."}
+
+
+def documented(program: str) -> Any:
+    """The namespace of the application `web.py`, or of a changed one."""
+    shown: dict[str, Any] = {"__name__": "web"}
+    exec(compile(program, "web.py", "exec"), shown)
+    return shown
+
+
+def web_py() -> str:
+    """The text of the application that the page about web handlers shows."""
+    page = (ROOT / "docs" / "how-to" / "run-from-a-web-handler.md").read_text("utf-8")
+    (found,) = [each for each in blocks(page, "page") if each.directive("file") == "web.py"]
+    return found.text
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["as shown", "without its worker"])
+def test_a_payment_approved_during_another_run_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """The worker of the page goes on with it once the line is free; control: without the worker nothing does."""
+    monkeypatch.chdir(tmp_path)
+    paid, looking, seen = threading.Event(), threading.Event(), threading.Event()
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay(amount: int) -> str:
+        paid.set()
+        return "paid"
+
+    @perdure.tool(effect="read_only")
+    def look() -> str:
+        looking.set()
+        assert seen.wait(WAIT_SECONDS)
+        return "seen"
+
+    shown = web_py()
+    shown = web_py().replace("timeout(20)", "timeout(0.2)")
+    web = documented(shown if works else shown.replace("store.work(assistant)", "asyncio.sleep(3600)"))
+    script = Script(use("pay", amount=10), use("look"), say("Looked."), say("Paid."))
+    web["assistant"] = Agent("assistant", backend=script, tools=[pay, look])
+    with TestClient(web["application"]) as client, ThreadPoolExecutor() as beside:
+        ask = {"id": "m1", "text": "Pay."}
+        (asked,) = client.post("/chat/messages", json=ask).json()["asked"]
+        slow = beside.submit(client.post, "/chat/messages", json={"id": "m2", "text": "Look."})
+        assert looking.wait(WAIT_SECONDS)
+        decision = {"call": asked["call"], "verdict": "approve", "by": "ann"}
+        decided = client.post("/chat/decisions", json=decision)
+        seen.set()
+
+        assert (decided.status_code, decided.json()["status"]) == (202, "running")
+        assert slow.result(WAIT_SECONDS).json()["text"] == "Looked."
+        assert paid.wait(WAIT_SECONDS if works else 1) is works
+        if works:
+            assert client.post("/chat/messages", json=ask).json()["text"] == "Paid."
 
 
 def test_without_its_extra_the_server_says_what_to_install() -> None:
