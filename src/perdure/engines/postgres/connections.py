@@ -499,13 +499,17 @@ class Pool:
 
     @contextmanager
     def connection(self) -> Generator[Connection]:
-        """Take a connection, and give it back if it can be used again.
+        """Take a connection, and give it back if it can be used again; leave its server if it is lost, or only reads.
 
         Raises `Unavailable` if all are in use for too long, `ConnectionLost` if the server cannot be reached.
         """
         connection, free = self.take()
         try:
             yield connection
+        except (ConnectionLost, StatementFailed) as error:
+            if isinstance(error, ConnectionLost) or error.is_for_another_server:
+                self.leave(connection)
+            raise
         finally:
             self.give_back(connection, free)
 

@@ -424,15 +424,7 @@ class PostgresSearch:
         for is_last in (False, True):
             try:
                 with self._pool.connection() as connection:
-                    try:
-                        return ask(connection)
-                    except ConnectionLost:
-                        self._pool.leave(connection)
-                        raise
-                    except StatementFailed as error:
-                        if error.is_for_another_server:
-                            self._pool.leave(connection)
-                        raise
+                    return ask(connection)
             except ConnectionLost as lost:
                 if is_last:
                     raise lost_error(place, left, lost) from lost
