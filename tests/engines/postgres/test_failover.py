@@ -271,7 +271,7 @@ def test_nothing_is_stored_against_what_a_failover_lost(pair: Pair) -> None:
 
 def test_a_difference_to_a_row_that_was_lost_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: a client that says it knows the new server's rows stores what nobody can read."""
-    monkeypatch.setattr(RecentObjects, "good_for", staticmethod(lambda generation, _: generation + (2 << 31)))
+    monkeypatch.setattr(RecentObjects, "numbered", staticmethod(lambda generation, _: generation + (2 << 31)))
 
     with pytest.raises(Corrupt):
         check_nothing_is_lost_with(pair)

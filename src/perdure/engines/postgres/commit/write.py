@@ -136,7 +136,7 @@ class RecentObjects:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._clock = ""
+        self._wal_timeline = ""
         self._spaces: dict[str, tuple[int, dict[Digest, RecentObject]]] = {}
         self._lock = ThreadLock()
 
@@ -144,30 +144,30 @@ class RecentObjects:
         """Return the generation of a space, the timeline that its objects were written on, and these by digest."""
         with self._lock:
             generation, found = self._spaces.get(space, _NO_BASES)
-            return generation, self._clock, found
+            return generation, self._wal_timeline, found
 
     @staticmethod
-    def good_for(generation: int, clock: str) -> int:
-        """Return a generation of a space together with the timeline, for the server to compare."""
-        return generation + (int(clock, 16) << _GENERATION_BITS)
+    def numbered(generation: int, wal_timeline: str) -> int:
+        """Return a generation of a space and a timeline of the write-ahead log as one number, for the server to compare."""
+        return generation + (int(wal_timeline, 16) << _GENERATION_BITS)
 
     def forget(self, space: str) -> None:
         """Drop what is known of a space."""
         with self._lock:
             self._spaces.pop(space, None)
 
-    def learn(self, clock: str) -> None:
-        """Take in the name of the clock of the server that has answered, which is its timeline; drop what is of another."""
-        if clock != self._clock:
+    def learn(self, wal_timeline: str) -> None:
+        """Note the timeline of the write-ahead log of the server that has answered; drop what was written on another."""
+        if wal_timeline != self._wal_timeline:
             with self._lock:
-                self._clock, self._spaces = clock, {}
+                self._wal_timeline, self._spaces = wal_timeline, {}
 
-    def note(self, prepared: PreparedWrite, last_row: int, generation: int, clock: str) -> None:
+    def note(self, prepared: PreparedWrite, last_row: int, generation: int, wal_timeline: str) -> None:
         """Remember what a write has stored; the last of its rows is `last_row`."""
         space = prepared.write.space
         first = last_row - len(prepared.states) + 1
         with self._lock:
-            if clock != self._clock:
+            if wal_timeline != self._wal_timeline:
                 return
             known, found = self._spaces.pop(space, _NO_BASES)
             if known != generation:
@@ -210,7 +210,7 @@ class PreparedWrite(msgspec.Struct, frozen=True):
 
 def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_seal: bool) -> PreparedWrite:
     """Return `write` as parameters; `checks_seal` asks the server to compare the whole space first."""
-    generation, clock, known = bases.of(write.space)
+    generation, wal_timeline, known = bases.of(write.space)
     crossed = next((move for move in write.moves if _is_crossed(move)), None)
     rows, error = _laid_out(write.objects)
     if crossed is not None:  # what comes before it is checked first
@@ -253,7 +253,7 @@ def prepare_write(tenant: str, write: Write, bases: RecentObjects, *, checks_sea
         f += fields
         states.append(state)
         if any(state.chains):
-            n[7] = bases.good_for(generation, clock)
+            n[7] = bases.numbered(generation, wal_timeline)
         named = row.keys()
         keys += named
         places += [place] * len(named)
