@@ -42,10 +42,10 @@ from perdure.runtime.session.records import QUEUE, WORK
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
 
-__all__ = ["QueuedInput", "arm", "check_turn", "first_on", "queue", "queued", "ring"]
+__all__ = ["QueuedInput", "arm", "check_turn", "first_on", "queue", "queued", "ring", "wait"]
 
 _BELL = "bell"
-
+_NEWS_SECONDS = 3_600.0  # for which the engine is asked for news at once
 _SKEW = 5_000_000  # µs by which the clocks of two writers may differ: a later time is a schedule, not a place in line
 
 
@@ -73,7 +73,6 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
-_NEWS_SECONDS = 3_600.0  # for which the engine is asked for news at once
 _inputs = msgspec.json.Decoder(QueuedInput)
 _places = msgspec.json.Decoder(int)
 

@@ -558,7 +558,8 @@ def list_calls(call: HttpCall, query: CallsQuery) -> Paged[CallPage]:
 
 
 def _is_guarded(thread: Thread, each: CallRecord, point: Digest | None) -> bool:
-    if not (each.attempt and each.reach.is_external and not each.idempotent):
+    """True if a call was started, and the repeat guard stops an equal one on a fork from `point`."""
+    if not (each.attempt and each.reach.guarded):
         return False
     return not is_told(thread._space, each, "", point)  # pyright: ignore[reportPrivateUsage]  # a fork has a new name
 
