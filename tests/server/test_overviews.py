@@ -23,6 +23,7 @@ from perdure.server.routing import BaseQuery, Paged, Router
 from perdure.shapes.conversation import GraphPage, TurnPage
 from perdure.shapes.text import now
 from perdure.store.store import Store
+from perdure.store.view import View
 from perdure.testing import Script, say, use
 from tests.forked import commands
 from tests.server.client import Client, assistant, key, serving
@@ -219,6 +220,32 @@ def test_the_threads_that_were_written_last_come_first(client: Client, store: St
 
     assert seen == [["t0", "t1", "t3", "t2"]] * 2
     assert client.get("/v1/threads?newest=true&after=t1").json["code"] == "cursor_invalid"
+
+
+def test_a_list_of_the_newest_reads_no_commit_twice(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order follows a new commit, and an undo; the times of commits that were read before are known."""
+    for number in range(3):
+        store.thread(f"t{number}", agent="assistant").put("/n.json", number)
+    read = list[str]()
+    log = View.log
+    monkeypatch.setattr(View, "log", lambda self, **limit: read.append(self.digest) or log(self, **limit))
+
+    def order() -> list[str]:
+        rows = client.get("/v1/threads?newest=true").json["threads"]
+        return [each["id"] for each in rows if each["id"][0] == "t"]
+
+    first, once = order(), len(read)
+    store.thread("t0").put("/n.json", 9)
+    second, twice = order(), len(read) - once
+
+    assert (first, second) == (["t2", "t1", "t0"], ["t0", "t2", "t1"])
+    assert (
+        once - twice == 3
+    )  # the row of each thread reads its last commit; sorting has read all but that of t0
+    store.thread("t0").undo()
+    assert order() == first
 
 
 def test_a_list_that_would_look_at_too_many_threads_is_refused(

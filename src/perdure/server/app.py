@@ -126,6 +126,7 @@ class HttpServer:
         self.inbox = Inbox(self.store)
         self.metrics = metrics or StoreMetrics(self.store)
         self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.commit_times: dict[str, int] = {}  # of heads, for lists that begin with the newest thread
         self.streams_open = 0
         self.is_draining = False
         self._token, self._hosts, self._access = token, tuple(map(host_name, hosts)), access

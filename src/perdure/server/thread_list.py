@@ -87,7 +87,10 @@ class ThreadList:
 
     def _newest_first(self) -> Iterator[Thread]:
         threads = {each.id: each for each in self.all()}
-        self._places = {id: (_changed_at(each), id) for id, each in threads.items()}
+        times = self._call.server.commit_times
+        if len(times) > 2 * LOOKED_AT_MAX:
+            times.clear()
+        self._places = {id: (_changed_at(each, times), id) for id, each in threads.items()}
         for place in sorted(self._places.values(), reverse=True):
             if self._before is None or place < self._before:
                 yield threads[place[1]]
@@ -141,10 +144,19 @@ class ThreadList:
         return not isinstance(thread, LimitedThread) or any(map(thread.sight.sees_run, runs))
 
 
-def _changed_at(thread: Thread) -> int:
-    """Return when the newest commit of main was made; of a thread that has none, or whose cannot be read, when it began."""
+def _changed_at(thread: Thread, times: dict[str, int]) -> int:
+    """Return when the newest commit of main was made; of a thread that has none, or whose cannot be read, when it began.
+
+    `times` are those of commits that were read before: a commit never changes.
+    """
     try:
-        return next((each.at for each in thread.log(limit=1)), thread.begun_at)
+        seen = thread.at()
+        if seen.digest is None:
+            return thread.begun_at
+        at = times.get(seen.digest)
+        if at is None:
+            at = times[seen.digest] = next(iter(seen.log(limit=1))).at
+        return at
     except (Corrupt, NotFound):
         return thread.begun_at
 
