@@ -239,6 +239,31 @@ def test_a_program_here_that_declares_the_agent_is_what_to_type(street: Shell) -
     assert (missing.code, file.code, talk.code) == (2, 2, 3)
 
 
+def test_a_list_of_agents_is_named_once(street: Shell) -> None:
+    """It has one place in the code, however many agents are in it."""
+    Path("app.py").write_text(
+        'import perdure\nagents = [perdure.Agent("a"), perdure.Agent("b"), perdure.Agent("c")]\n'
+    )
+
+    missing = street("work", "--code", "app:nope", "--until-idle")
+    unknown = street("work", "--code", "nope", "--until-idle")
+
+    assert "Write --code app:agents." in missing.err
+    assert "Write --code app:agents." in unknown.err
+
+
+@pytest.mark.parametrize(
+    "words", [("runs", "show"), ("runs", "wait"), ("runs", "cancel"), ("approvals", "show")]
+)
+def test_a_word_that_is_no_thread_and_no_run_is_not_begun(street: Shell, words: tuple[str, str]) -> None:
+    """A mistyped id of a run is not the name of a thread to be begun."""
+    ended = street(*words, "a8a")
+
+    assert ended.code == 3
+    assert "neither a thread nor a" in ended.err
+    assert "threads begin" not in ended.err
+
+
 @pytest.mark.parametrize(
     "text", ["", "def broken(", "x = 1", "\x00", 'a, b = Agent("payer"), 2', "Agent = 3"]
 )

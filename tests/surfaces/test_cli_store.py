@@ -746,6 +746,22 @@ def test_a_restore_into_no_directory_names_the_directory(shell: Shell) -> None:
     assert "restoring" not in ended.error["message"]
 
 
+def test_a_check_is_in_the_log(shell: Shell) -> None:
+    """As the check of a program is."""
+    logged = shell("verify", "--verbose").err
+
+    assert re.search(r"INFO perdure.store: verified .*perdure.db: 0 faults", logged)
+
+
+def test_a_thread_without_commits_is_measured_under_its_id(shell: Shell) -> None:
+    """One whose only run is queued: what the input says is not in its history yet."""
+    shell.ok("runs", "start", "queued", "Flour", "--agent", "helper")
+
+    sizes = shell.ok("doctor", "--size", "--json").json["sizes"]
+
+    assert "queued" in [each["name"] for each in sizes]
+
+
 def test_a_restore_over_a_newer_store_says_how_to_restore_beside_it(shell: Shell) -> None:
     """The command names the backup."""
     shell.ok("backup", "night.db")

@@ -407,11 +407,18 @@ def test_bisect_finds_where_something_became_true(shell: Shell, question: list[s
     [
         (["--path", "/x"], "0 questions"),
         (["--path", "/x", "--exists", "--absent"], "2 questions"),
-        (["--path", "/x", "--exists"], "has no value at the new end"),
+        (["--path", "/x", "--exists"], "has no value at the head of 'main'"),
+        (
+            ["--path", "/count.json", "--above", "99"],
+            "whether /count.json was above 99: it did not at the head",
+        ),
         (["--path", "/todos.json", "--equals", "nonsense"], "nothing was searched"),
         (["--path", "/todos.json", "--contains", "milk"], """--contains '"milk"'"""),
         (["--path", "/todos.json", "--equals", '{"a": 1, "a": 2}'], "nothing was searched"),
-        (["--path", "/todos.json", "--exists", "--good", "turn:1"], "true at the old end"),
+        (
+            ["--path", "/todos.json", "--exists", "--good", "turn:1"],
+            "existed: it did at --good turn:1 already",
+        ),
     ],
 )
 def test_bisect_refuses_what_it_cannot_answer(shell: Shell, question: list[str], told: str) -> None:

@@ -799,6 +799,32 @@ def test_a_path_with_a_misspelled_side_merges_nothing(shell: Shell, path: str) -
     assert "--path /notes=theirs" in ended.err
 
 
+def test_a_range_that_is_backwards_says_so(shell: Shell) -> None:
+    """With the range that is meant."""
+    ended = shell("threads", "cherry-pick", "shopping", "3..1", "--onto", "what-if")
+
+    assert ended.code == 2
+    assert "backwards" in ended.err
+    assert "Write 1..3." in ended.err
+
+
+def test_a_pick_of_a_pick_names_the_turn_once(shell: Shell) -> None:
+    """However often the change is carried on."""
+    shell.ok("threads", "fork", "shopping", "other", "--at", "turn:2")
+    shell.ok("threads", "fork", "shopping", "third", "--at", "turn:2")
+    shell.ok("threads", "cherry-pick", "shopping", "3", "--onto", "other")
+
+    shell.ok("threads", "cherry-pick", "shopping", "other", "--timeline", "other", "--onto", "third")
+    log = shell.ok("threads", "log", "shopping", "--timeline", "third").out
+
+    assert "cherry-pick turn 3" in log or "cherry-pick other" in log
+    with perdure.open(shell.store) as store:
+        picked = store.thread("shopping", timeline="other").turns()[-1]
+        store.thread("shopping", timeline="third").undo()
+        store.thread("shopping", timeline="third").cherry_pick(picked)
+        assert store.thread("shopping", timeline="third").log(limit=1)[0].reason == "cherry-pick turn 3"
+
+
 def totals(path: Path) -> None:
     """Three turns that write a total, the second below zero, and an edit by hand afterwards."""
 

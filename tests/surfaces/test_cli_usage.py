@@ -17,7 +17,7 @@ import perdure
 from perdure import errors
 from perdure.cli.app import build, load
 from perdure.cli.command_list import ALONE, NOUNS
-from perdure.cli.completion import FLAGS
+from perdure.cli.completion import FLAGS, in_store
 from perdure.cli.errors import code_of
 from perdure.engines.sqlite import SqliteEngine
 from perdure.model.digest import Digest
@@ -363,6 +363,8 @@ def test_completion_is_installed_where_the_shell_looks(
         ("threads diff house ", "timeline"),
         ("threads log house --limit 3 --timeline m", "timeline"),
         ("memory ls --owner ", "owner"),
+        ("state get house --at m", "timeline"),
+        ("threads bisect house --good ", "timeline"),
         ("threads ls --owner a", "owner"),
         ("threads undo house --to ", None),
         ("threads fork house ", None),
@@ -522,6 +524,21 @@ def test_completion_knows_which_options_take_no_value() -> None:
     options = [each for command in loaded if command for each in command.assemble_argument_collection()]
 
     assert {name for each in options if each.hint is bool for name in each.names} == FLAGS
+
+
+@pytest.mark.parametrize("words", [("memory", "ls"), ("state", "get"), ("threads", "bisect")])
+def test_the_scripts_ask_the_store_for_owners_and_moments(words: tuple[str, str]) -> None:
+    """An option that is not marked would be offered the files of the directory."""
+    command = load(build(), words)
+    assert command is not None
+    marked = {
+        name
+        for each in command.assemble_argument_collection()
+        if each.parameter.completer is in_store
+        for name in each.names
+    }
+
+    assert marked & {"--owner", "--at"}
 
 
 def test_names_of_groups_are_known() -> None:

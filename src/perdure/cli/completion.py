@@ -53,6 +53,7 @@ FLAGS = frozenset(
         "--repair",
         "--replace",
         "--send",
+        "--set-aside-newer",
         "--size",
         "--sound",
         "--stat",
@@ -67,6 +68,9 @@ FLAGS = frozenset(
     ]
 )
 _OPTIONS = {
+    "--at": "timelines",  # of the names of moments those that can be typed ahead
+    "--bad": "timelines",
+    "--good": "timelines",
     "--onto": "timelines",
     "--owner": "owners",
     "--path": "paths",

@@ -150,7 +150,10 @@ OnlyTimeline: TypeAlias = Annotated[
     Parameter(name="--timeline", completer=in_store, metavar="NAME", help="Only what is on this timeline"),
 ]
 At: TypeAlias = Annotated[
-    str | None, Parameter(name="--at", metavar="REF", help=f"At a commit: {_MOMENT}; now if left out")
+    str | None,
+    Parameter(
+        name="--at", metavar="REF", completer=in_store, help=f"At a commit: {_MOMENT}; now if left out"
+    ),
 ]
 AgentName: TypeAlias = Annotated[
     str | None,

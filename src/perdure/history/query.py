@@ -355,14 +355,14 @@ def bisect(
     low, high = _depth_of(space, good, at), newest.place.depth
     if not _true_at(predicate, newest):
         raise Invalid(
-            f"the predicate is not true at the new end ({at[:12]}), so nothing was searched.",
+            f"the condition is not true at the newest commit ({at[:12]}), so nothing was searched.",
             code="predicate_false_at_end",
             advice="Ask the opposite, or begin at a moment where it is true.",
             commit=at,
         )
     if good is not None and _true_at(predicate, space.step(good)):
         raise Invalid(
-            f"the predicate is true at the old end ({good[:12]}) already, so nothing was searched.",
+            f"the condition is true at the commit to begin with ({good[:12]}) already, so nothing was searched.",
             code="predicate_true_at_start",
             advice="Name an older one.",
             commit=good,

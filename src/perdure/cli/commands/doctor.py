@@ -25,9 +25,9 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.engines.contract import Engine
-from perdure.engines.loops import spaces
+from perdure.engines.loops import cells, spaces
 from perdure.errors import Corrupt, PerdureError
-from perdure.history.space import ALIVE, label_of
+from perdure.history.space import ALIVE, STORE, THREAD, THREADS, label_of
 from perdure.history.writer import OUTBOX
 from perdure.ledger import held
 from perdure.model.call import CallRecord
@@ -104,8 +104,8 @@ class Examined(Answer, frozen=True, kw_only=True):
                 screen.gap()
         if self.sizes is not None:
             _show_sizes(screen, self.sizes)
-        for thread, cells in self.repaired.items():
-            told = f"Repaired thread {thread}: {count(len(cells), 'cell')} rebuilt from its ledger."
+        for thread, rebuilt in self.repaired.items():
+            told = f"Repaired thread {thread}: {count(len(rebuilt), 'cell')} rebuilt from its ledger."
             screen.wrap(told, indent=2, label=("✓ ", "good"), whole_words=True)
         if self.error is not None:
             told = f"The store cannot be opened: {self.error}"
@@ -207,9 +207,14 @@ def _sizes(opened: Engine) -> list[SizeShape]:
 
 def _named(opened: Engine, space: str) -> str:
     try:
-        return label_of(opened, space)
+        label = label_of(opened, space)
     except PerdureError:
         return space
+    if label == space and space.startswith(THREADS):  # without commits: the directory alone names it
+        for cell in cells(opened, STORE, prefix=THREAD):
+            if cell.value is not None and msgspec.json.decode(cell.value).get("space") == space:
+                return cell.name.removeprefix(THREAD)
+    return label
 
 
 def _show_sizes(screen: Screen, sizes: list[SizeShape]) -> None:

@@ -18,7 +18,7 @@ from perdure.cli.options import EVERYWHERE
 from perdure.errors import Invalid, NotFound, PerdureError
 from perdure.ledger.trace import Traced
 from perdure.model.head import MAIN
-from perdure.model.names import id_meant
+from perdure.model.names import did_you_mean, id_meant
 from perdure.model.ticket import Ticket
 from perdure.shapes.lookup import held_from
 from perdure.store.agents import AgentMap
@@ -147,7 +147,8 @@ def with_its_thread(command: str, arguments: Mapping[str, Any]) -> dict[str, Any
     """Return the arguments of a command with the thread of its run or call, where the id was given without one.
 
     The thread is then None, or the id is the only word and in its place.  A thread that was named beside the id is
-    never replaced.  None if it is no id of a run or call.  Raises `Invalid` if several threads have it.
+    never replaced.  None if it is no id of a run or call.  Raises `Invalid` if several threads have it, and `NotFound` if
+    the word may be an id of either and is none.
     """
     kind = "run" if command.startswith("runs ") else "call"
     word, id = arguments.get("thread"), arguments.get(kind)
@@ -157,6 +158,14 @@ def with_its_thread(command: str, arguments: Mapping[str, Any]) -> dict[str, Any
         return None
     with reading(arguments.get("everywhere", EVERYWHERE)) as store:
         found = thread_with(store, kind, id)
+        if found is None and word is not None:
+            hint = did_you_mean(id, (thread.id for thread in store.threads()))
+            raise NotFound(
+                f"neither a thread nor a {kind} is called '{id}'; nothing was done. {hint}".rstrip(),
+                code="thread_or_run_not_found",
+                advice=f"See `perdure threads ls`, or `perdure {'runs' if kind == 'run' else 'approvals'} ls`.",
+                id=id,
+            )
     return None if found is None else {**arguments, "thread": found[0], kind: found[1]}
 
 

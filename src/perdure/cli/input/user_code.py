@@ -61,7 +61,9 @@ class Declared(NamedTuple):
 def what_to_type(agent: str | None = None) -> str:
     """Return a sentence that says what to write after `--code` for that agent; None: for any agent."""
     found = list(islice(declared_here(), _FILES_MAX))
-    fits = [each.code for each in found if agent in (None, each.agent)]
+    fits = list(
+        dict.fromkeys(each.code for each in found if agent in (None, each.agent))
+    )  # a list has several
     if fits:
         return f"Write --code {' or --code '.join(fits[:_SHOWN])}."
     hint = did_you_mean(agent or "", (each.agent for each in found))

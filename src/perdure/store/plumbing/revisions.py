@@ -109,7 +109,7 @@ def picking(moment: Moment) -> str:
             picked = reason
         case _:
             return "cherry-pick"
-    said = f"cherry-pick {picked}"
+    said = f"cherry-pick {picked.removeprefix('cherry-pick ')}"  # a pick may be picked again
     return said if len(said.encode()) <= ID_BYTES_MAX else "cherry-pick"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, near_what_was_asked
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere, Limit
 from perdure.cli.output.answer import Answer, cut_off
@@ -81,7 +82,12 @@ def ls(
     *,
     owner: Annotated[
         str | None,
-        Parameter(metavar="WHO", help="The owner of the memory; all owners if left out", show_default=False),
+        Parameter(
+            metavar="WHO",
+            completer=in_store,
+            help="The owner of the memory; all owners if left out",
+            show_default=False,
+        ),
     ] = None,
     kind: AnyKind = None,
     scope: AnyScope = None,

@@ -197,7 +197,9 @@ def bisect(
     good: Annotated[
         str | None,
         Parameter(
-            metavar="REF", help="A commit at which it was not true yet; before the first commit if left out"
+            metavar="REF",
+            completer=in_store,
+            help="A commit at which it was not true yet; before the first commit if left out",
         ),
     ] = None,
     bad: Annotated[
@@ -205,6 +207,7 @@ def bisect(
         Parameter(
             name=("--bad", "--at"),
             metavar="REF",
+            completer=in_store,
             help="A commit at which it is true; the head of the timeline if left out",
         ),
     ] = None,
@@ -225,12 +228,12 @@ def bisect(
         seen = view_at(found, bad)
         if not question.absent and not _holds(seen, question.path, question.inside):
             raise Invalid(
-                f"{question.where} has no value at the new end, so nothing was searched.",
+                f"{question.where} has no value at {_end(bad, timeline)}, so nothing was searched.",
                 code="path_absent_at_end",
                 advice=f"Name a commit that has it with --bad, or ask with --absent when it was removed.{question.nested}",
                 path=question.path,
             )
-        with _naming_the_path(found.id, question, timeline):
+        with _naming_the_path(found.id, question, timeline, good=good, bad=bad):
             first = seen.bisect(asked, good=old)
         return Turned(
             thread=found.id,
@@ -243,21 +246,35 @@ def bisect(
         )
 
 
+def _end(bad: str | None, timeline: str) -> str:
+    return f"the head of '{timeline}'" if bad is None else f"--bad {bad}"
+
+
 @contextmanager
-def _naming_the_path(thread: str, question: Question, timeline: str) -> Generator[None]:
-    """Let the error for a condition that is false at the new end name the command that shows the path's values."""
+def _naming_the_path(
+    thread: str, question: Question, timeline: str, *, good: str | None, bad: str | None
+) -> Generator[None]:
+    """Let the errors for a condition that does not become true name it, and the command that shows the path's values."""
     try:
         yield
     except Invalid as error:
-        if error.code != "predicate_false_at_end":
+        if error.code not in ("predicate_false_at_end", "predicate_true_at_start"):
             raise
         log = ["perdure", "state", "log", thread, question.path]
         log += ["--place", question.place] if question.place is not None else []
         log += ["--timeline", timeline] if timeline != MAIN else []
+        asked = f"whether {question.where} {question.words}"
+        if error.code == "predicate_true_at_start":
+            raise Invalid(
+                f"{asked}: it did at --good {good} already; nothing was searched.",
+                code=error.code,
+                advice=f"Name an older one with --good: `{shlex.join(log)}` shows every value that was there.",
+                **error.facts,
+            ) from error
         raise Invalid(
-            error.message,
+            f"{asked}: it did not at {_end(bad, timeline)}; nothing was searched.",
             code=error.code,
-            advice=f"If it was true once, name such a commit with --bad: `{shlex.join(log)}` shows every value that was "
+            advice=f"If it did once, name such a commit with --bad: `{shlex.join(log)}` shows every value that was "
             "there. Else ask the opposite.",
             **error.facts,
         ) from error

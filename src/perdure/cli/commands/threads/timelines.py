@@ -451,6 +451,13 @@ def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
     if match is None:
         return [(turns, resolve(source, turns))]  # on its own timeline, not on the one it is picked onto
     first, last = int(match[1]), int(match[2] or match[1])
+    if first > last:
+        raise Invalid(
+            f"{turns} is backwards: a range begins with its older turn; nothing was picked.",
+            code="turn_range_backwards",
+            advice=f"Write {last}..{first}.",
+            turns=turns,
+        )
     every = turns_of(source, limit=None)
     runs = {turn.run for turn in every if turn.kind == "message" and first <= turn.number <= last}
     # What was changed by hand between the first and the last turn is a part of the range; so is the rest of its runs.
