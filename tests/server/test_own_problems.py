@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +77,50 @@ def test_a_client_is_not_advised_in_python() -> None:
     assert PYTHON.search(missing.value.advice)  # control: the advice of the library
     assert not PYTHON.search(json.dumps(body(problem(missing.value))))
     store.close()
+
+
+def opened_by_ben(store: perdure.Store, id: str, **how: Any) -> errors.PerdureError:
+    """The error that the library raises when Ben opens a thread that is none of his."""
+    with pytest.raises(errors.PerdureError) as refused:
+        store.thread(id, **how)
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("id", "how", "code", "names"),
+    [
+        ("ben:1", {}, "thread_not_found", "ann:1"),
+        ("ann:1", {"agent": "notes"}, "thread_of_another_agent", "banker"),
+        ("ann:1", {"agent": "notes", "owner": "ben"}, "thread_of_another_owner", None),
+    ],
+)
+def test_a_client_is_told_nothing_of_threads_that_it_did_not_name(
+    id: str, how: dict[str, str], code: str, names: str | None
+) -> None:
+    """No id that is like the one it gave, and no owner; control: the library tells the program what it may have meant."""
+    with perdure.open("memory:") as store:
+        store.thread("ann:1", agent="banker", owner="ann")
+        error = opened_by_ben(store, id, **how)
+    document = body(problem(error))
+
+    assert error.code == code
+    assert names is None or (names in str(error) and names in str(error.facts))
+    assert (document["code"], document["facts"]) == (code, {"thread": id})
+    assert not {"ann:1", "banker", "ben"} & set(
+        re.findall(r"[\w:]+", document["detail"] + document["advice"])
+    ) - {id}
+
+
+def test_a_client_is_not_told_where_the_store_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A path may have the name of a person: it is in the log alone."""
+    place = str(tmp_path / "ann" / "web.db")
+    error = errors.Unavailable(f"{place} can only be read.", code="file_read_only", path=place)
+
+    answer = problem(error)
+
+    assert answer.status_code == 503
+    assert str(tmp_path) not in json.dumps(body(answer))
+    assert place in caplog.text
 
 
 def test_more_members_stand_beside_the_document_and_replace_nothing() -> None:

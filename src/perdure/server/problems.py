@@ -4,7 +4,8 @@ The status follows from the class of the error, the body has its code, its facts
 A fact that JSON cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is
 not sent.  The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
 user of a database, are nothing for clients, least of all for those without a credential.  Of another store that an
-error is about they are told the last part of its address.
+error is about they are told the last part of its address.  Nor are they told the ids of threads that they did not name,
+or whose a thread is: it may be another person's.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ def problem(error: BaseException, **members: Any) -> Response:
 
     The status follows from the class of the error.  `members` stand beside those of the document.
     """
-    document, headers = problem_of(error, place="", advice=FOR_APPLICATIONS)
+    document, headers = problem_of(error, place=_store_named_by(error), advice=FOR_APPLICATIONS)
     body = msgspec.json.encode({**members, **msgspec.to_builtins(document)})
     return Response(body, document.status, headers, MEDIA_TYPE)
 
@@ -293,9 +294,26 @@ def _is_own(error: RunFailed, table: Mapping[str, str]) -> bool:
     return error.code in table and error.code != RunFailed.code
 
 
+def _store_named_by(error: BaseException) -> str:
+    """Return the place of the store that an error names, where the program has not said which it serves; "" if none."""
+    path = error.facts.get("path") if isinstance(error, errors.Unavailable | errors.Corrupt) else None
+    return path if isinstance(path, str) else ""
+
+
 def _for_clients(error: PerdureError) -> PerdureError:
-    """Return an error about another store with the last part of its address alone."""
+    """Return an error without what its client did not name: other threads, and whose they are.
+
+    Of another store it has the last part of the address.
+    """
     match error:
+        case errors.NotFound(code="thread_not_found"):
+            thread = error.facts.get("thread")
+            message = f"there is no thread '{thread}'; nothing was done."
+            return errors.NotFound(message, code=error.code, advice=error.advice, thread=thread)
+        case errors.Conflict(code="thread_of_another_agent" | "thread_of_another_owner"):
+            thread = error.facts.get("thread")
+            message = f"thread '{thread}' is another agent's or owner's; nothing was done."
+            return errors.Conflict(message, code=error.code, advice="Choose another id.", thread=thread)
         case errors.Held(thread=thread, source=source):
             return errors.Held(thread, last_part(source))
         case errors.WrongStore(agent=agent, expected=expected, actual=actual):

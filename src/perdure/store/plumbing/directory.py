@@ -176,11 +176,11 @@ def begin(store: Space, id: str, agent: Agent, owner: str | None) -> Record:
 
 
 def check_record(record: Record, id: str, agent: str | None, owner: str | None) -> None:
-    """Raise `Conflict` if the thread belongs to another agent or owner; None accepts any."""
+    """Raise `Conflict` if the thread belongs to another owner or agent; None accepts any."""
+    if owner is not None and record.owner != owner:
+        raise other_owner(id, owner)  # first: whose agent it has is nothing for another owner
     if agent is not None and record.agent != agent:
         raise other_agent(id, agent, record.agent)
-    if owner is not None and record.owner != owner:
-        raise other_owner(id, owner)
 
 
 def other_owner(id: str, owner: str | None) -> Conflict:
