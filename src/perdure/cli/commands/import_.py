@@ -578,8 +578,13 @@ def _conversation(file: str, format: str | None) -> tuple[Any, tuple[int, ...]]:
             "Save each of them as a file of its own, as with `split -l 1 --additional-suffix=.json`, and import it "
             "to a thread of its own."
         )
-        why = f"{file} holds {whole} conversations, one a line, and a thread holds one"
-        raise _refused(why, "conversations_several", advice, file=file, conversations=whole)
+        raise _refused(
+            f"{file} holds {whole} conversations, one a line, and a thread holds one",
+            "conversations_several",
+            advice,
+            file=file,
+            conversations=whole,
+        )
     return given, lines
 
 

@@ -3,9 +3,9 @@
 A conversation is a tree of nodes.  The line to `current_node` is the first path, and every other end of the tree is a
 path of its own, because ChatGPT keeps each edited question and each answer that was made again.
 
-A message of the assistant that is not for all is a call to the tool that it is for, and the next message of that tool is
-its result.  What ChatGPT wrote itself, what it hides from its user, and the words of the system are counted.  Files are
-not in the export, only their names are: each is a loss.
+A message of the assistant whose recipient is a tool is a call to that tool, and the tool's next message is the result.
+Messages of the system, messages that ChatGPT hides from its user, and other kinds of content are counted.  The export has
+the names of files and not the files: each is a loss.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Tree:
         return found
 
     def _upward(self, id: str | None) -> Iterator[str]:
-        """Yield a node and those above it, each once, also if they lead round."""
+        """Yield a node and those above it, each once, also if they form a cycle."""
         seen: set[str] = set()
         while id is not None and id in self._nodes and id not in seen:
             seen.add(id)
@@ -150,28 +150,28 @@ class _Tree:
     def _entry(self, id: str) -> SessionEntry | None:
         """Return the message of a node; None, and it is counted, if it is no message of the conversation."""
         if id not in self._entries:
-            held = self._nodes[id].get("message")
-            told = as_object(held)
-            self._entries[id] = None  # a result that is above itself asks for it
-            is_sound = held is None or (held == told and isinstance(told.get("content", {}), dict))
+            value = self._nodes[id].get("message")
+            source = as_object(value)
+            self._entries[id] = None  # in a cycle a result asks for it again
+            is_sound = value is None or (value == source and isinstance(source.get("content", {}), dict))
             if not is_sound:
                 self._session.losses.append(_no_message(id))
-            said = self._said(id, told) if told and is_sound else None
-            self._entries[id] = None if said is None else self._placed(id, told, said)
+            message = self._converted(id, source) if source and is_sound else None
+            self._entries[id] = None if message is None else self._session_entry(id, source, message)
         return self._entries[id]
 
-    def _placed(self, id: str, told: Json, said: Message) -> SessionEntry:
+    def _session_entry(self, id: str, source: Json, message: Message) -> SessionEntry:
         facts: Json = {"id": id}
-        at = told.get("create_time")
+        at = source.get("create_time")
         if isinstance(at, int | float) and 0 < at < 1e11:
             facts["timestamp"] = datetime.fromtimestamp(at, UTC).isoformat()
-        is_reply = said.role == "assistant"
-        model = as_text(as_object(told.get("metadata")).get("model_slug")) or self._model
+        is_reply = message.role == "assistant"
+        model = as_text(as_object(source.get("metadata")).get("model_slug")) or self._model
         return SessionEntry(
             parts=(
                 SourcePart(
                     name=moment_name(FORMAT, id),
-                    item=said,
+                    item=message,
                     where=f"node {id}",
                     facts=facts,
                     is_named_by_tool=True,
@@ -179,16 +179,15 @@ class _Tree:
             ),
             provider="openai" if is_reply else None,
             model=model if is_reply else None,
-            begins_turn=said.role == "user",
+            begins_turn=message.role == "user",
         )
 
-    def _said(self, id: str, told: Json) -> Message | None:
-        content, author = as_object(told.get("content")), as_object(told.get("author"))
-        role, kind = (
-            as_text(author.get("role")) or "unknown role",
-            as_text(content.get("content_type")) or "none",
-        )
-        if as_object(told.get("metadata")).get("is_visually_hidden_from_conversation"):
+    def _converted(self, id: str, source: Json) -> Message | None:
+        """Return the message of a node as a thread has it; None, and it is counted, if a thread has none of its kind."""
+        content = as_object(source.get("content"))
+        role = as_text(as_object(source.get("author")).get("role")) or "unknown role"
+        kind = as_text(content.get("content_type")) or "none"
+        if as_object(source.get("metadata")).get("is_visually_hidden_from_conversation"):
             return self._count(f"hidden message of the {role}")
         if kind == "thoughts" and role == "assistant":
             blocks = tuple(_thoughts(content))
@@ -200,7 +199,7 @@ class _Tree:
             return self._result(id, blocks)
         if not blocks:
             return self._count("message without words")
-        recipient = as_text(told.get("recipient")) or "all"
+        recipient = as_text(source.get("recipient")) or "all"
         if role == "assistant" and recipient != "all":
             self._calls[id] = ToolCall(id, recipient, _arguments(blocks))
             return Message("assistant", (), (self._calls[id],))
@@ -209,8 +208,8 @@ class _Tree:
     def _result(self, id: str, blocks: Sequence[Block]) -> Message | None:
         """Return the result of the call before it; a further message of the tool is counted."""
         above = islice(self._upward(id), 1, None)
-        said = (each for each in above if self._entry(each) is not None)  # what is counted stands between
-        call = self._calls.get(next(said, ""))
+        messages = (each for each in above if self._entry(each) is not None)  # counted ones may be in between
+        call = self._calls.get(next(messages, ""))
         if call is None:
             return self._count("message of a tool that answers no call")
         return Message("tool", (), (), (ToolResult(call.id, "success", tuple(blocks)),))
