@@ -34,7 +34,7 @@ __all__ = [
     "Suspended",
     "Suspension",
     "When",
-    "check_moment",
+    "read_moment",
     "moment",
     "timer",
 ]
@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_MAX = 1e9
 
 
-def _read_moment(text: str) -> datetime | timedelta:
+def _read_text(text: str) -> datetime | timedelta:
     """Return the moment, or the time from now, that a text says; without a zone it is UTC."""
     with suppress(ValueError, KeyError, IndexError, OverflowError):
         return timedelta(seconds=int(text[:-1]) * _UNITS[text[-1]])
@@ -59,7 +59,7 @@ def _read_moment(text: str) -> datetime | timedelta:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise Invalid(
-            f"{text!r} is not a time; nothing was queued.",
+            f"{text!r} is not a time; nothing was scheduled.",
             code="time_invalid",
             advice="Write it as 2026-01-31T09:00 or 2026-01-31T09:00+01:00, or as a time from now: 45s, 10m, 1h, 2d, 1w.",
             time=text,
@@ -67,10 +67,9 @@ def _read_moment(text: str) -> datetime | timedelta:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def check_moment(at: object) -> None:
-    """Raise `Invalid` for what is no moment: a datetime without a time zone, or a duration that cannot be."""
-    if isinstance(at, str):
-        at = _read_moment(at)
+def read_moment(at: object) -> datetime | float:
+    """Return a moment, or the seconds from now; raises `Invalid` for a datetime without a time zone, and what is neither."""
+    at = _read_text(at) if isinstance(at, str) else at
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise Invalid(
@@ -79,24 +78,22 @@ def check_moment(at: object) -> None:
                 advice="Use datetime.now(UTC) + timedelta(…), or give the seconds from now.",
             )
         with suppress(OverflowError):  # of the years 1 and 9999 some moments are in no year of UTC
-            at.astimezone(UTC)
-            return
+            return at.astimezone(UTC)
     seconds = at.total_seconds() if isinstance(at, timedelta) else at
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _SECONDS_MAX:
         raise Invalid(
             f"a time is a datetime, a timedelta, a number of seconds from now or a text such as '1h', not {at!r}; nothing was scheduled.",
             code="time_invalid",
         )
+    return seconds
 
 
 def moment(engine: Engine, at: When) -> int:
     """Return a moment in µs since 1970, UTC; a duration counts from now on the store's clock.  Raises `Invalid` for what is none."""
-    at = _read_moment(at) if isinstance(at, str) else at
-    check_moment(at)
-    if isinstance(at, datetime):
-        return max(0, (at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1))
-    seconds = at.total_seconds() if isinstance(at, timedelta) else at
-    return time_of_day(engine) + round(seconds * 1_000_000)
+    found = read_moment(at)
+    if isinstance(found, datetime):
+        return max(0, (found - _EPOCH) // timedelta(microseconds=1))
+    return time_of_day(engine) + round(found * 1_000_000)
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +117,7 @@ def timer(message: str, until: When, expires_in: object, parameters: str | None)
             code="suspension_invalid",
             option="until",
         )
-    check_moment(until)
+    read_moment(until)
     text = message or "waits for its time"
     return Suspension(message=text, action=TIMER, parameters=parameters, until=until, on_timeout="approve")
 

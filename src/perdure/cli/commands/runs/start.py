@@ -17,7 +17,7 @@ from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
 from perdure.runtime.run.start import check_input
-from perdure.runtime.tools.waiting import check_moment
+from perdure.runtime.tools.waiting import read_moment
 from perdure.shapes.ledger import OneRun, RunShape
 
 __all__ = ["QueuedRun", "start"]
@@ -86,7 +86,7 @@ def start(
     """
     check_input(text, id=id)  # before a thread is begun
     if at is not None:
-        check_moment(at)
+        read_moment(at)
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner, timeline=timeline)
         again = id is not None and found.given(text, id=id) is not None
