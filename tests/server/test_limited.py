@@ -98,7 +98,7 @@ def handed_off(store: Store | None = None) -> Handed:
     found = {
         "timeline": "quietly",
         "digest": str(side.head.commit),
-        "short digest": str(side.head.commit)[:10],
+        "short digest": re.findall(r"^\w{9}\d*[a-f]", str(side.head.commit))[0],  # digits alone are a place
         "message": "msg-side",
         "run": waiting.run,
         "end of a run's id": waiting.run[-8:],
