@@ -172,6 +172,9 @@ def test_a_request_that_a_deploy_cut_off_goes_on_by_its_id(tmp_path: Path, endin
     assert answer == {"status": "succeeded", "text": "Done."}
 
 
+ANN, BEN = ({"X-Forwarded-Email": f"{name}@example.org"} for name in ("ann", "ben"))
+
+
 def documented(program: str) -> Any:
     """The namespace of the application `web.py`, or of a changed one."""
     shown: dict[str, Any] = {"__name__": "web"}
@@ -210,12 +213,12 @@ def test_a_payment_approved_during_another_run_is_made(
     web = documented(shown if works else shown.replace("store.work(assistant)", "asyncio.sleep(3600)"))
     script = Script(use("pay", amount=10), use("look"), say("Looked."), say("Paid."))
     web["assistant"] = Agent("assistant", backend=script, tools=[pay, look])
-    with TestClient(web["application"]) as client, ThreadPoolExecutor() as beside:
+    with TestClient(web["application"], headers=ANN) as client, ThreadPoolExecutor() as beside:
         ask = {"id": "m1", "text": "Pay."}
         (asked,) = client.post("/chat/messages", json=ask).json()["asked"]
         slow = beside.submit(client.post, "/chat/messages", json={"id": "m2", "text": "Look."})
         assert looking.wait(WAIT_SECONDS)
-        decision = {"call": asked["call"], "verdict": "approve", "by": "ann"}
+        decision = {"call": asked["call"], "verdict": "approve"}
         decided = client.post("/chat/decisions", json=decision)
         seen.set()
 
@@ -224,6 +227,30 @@ def test_a_payment_approved_during_another_run_is_made(
         assert paid.wait(WAIT_SECONDS if works else 1) is works
         if works:
             assert client.post("/chat/messages", json=ask).json()["text"] == "Paid."
+
+
+def test_the_documented_application_keeps_users_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's thread is not there, and one of the same name is another; without a login there is nothing."""
+    monkeypatch.chdir(tmp_path)
+    web = documented(web_py())
+    ask = {"id": "m1", "text": "A lamp."}
+
+    with TestClient(web["application"]) as client:
+        asked = client.post("/1/messages", json=ask, headers=ANN).json()["asked"][0]
+        decision = {"call": asked["call"], "verdict": "approve", "by": "ann@example.org"}
+        theft = client.post("/1/decisions", json=decision, headers=BEN)
+        own = client.post("/1/messages", json=ask, headers=BEN)
+        stray = client.post("/1/decisions", json=decision, headers=BEN)
+        unknown = client.post("/1/messages", json=ask)
+        decided = client.post("/1/decisions", json=decision, headers=ANN)
+
+    assert (theft.status_code, theft.json()["facts"]) == (404, {"thread": "ben@example.org:1"})
+    assert own.json()["asked"][0]["call"] != asked["call"]
+    assert (stray.status_code, stray.json()["code"]) == (404, "call_not_found")
+    assert unknown.status_code == 401
+    assert decided.json()["text"] == "It comes."
 
 
 def test_without_its_extra_the_server_says_what_to_install() -> None:
