@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from struct import unpack
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,6 +29,7 @@ __all__ = [
     "SEAL_MASK",
     "EngineCounters",
     "Mark",
+    "SealedAtBy",
     "cell_digest",
     "broken_chain",
     "chained",
@@ -47,7 +49,9 @@ __all__ = [
     "labels",
     "newest_labelled",
     "placed",
+    "read_sealed_at_by",
     "rebuilt",
+    "sealed_at_by",
     "sealed_cell",
     "sealed_cells",
     "sealed_head",
@@ -157,6 +161,21 @@ def record_of(move: Move, hold: Hold | None, op_id: str) -> tuple[Hold, Object, 
     )
     stored = Object.of(Kind.MOVE, encode_move(record))
     return Hold(Head(move.timeline, record.version, move.to), move.seal, stored.digest), stored, record
+
+
+SealedAtBy: TypeAlias = bool | tuple[bool, int | None, str | None]
+
+
+def sealed_at_by(move: MoveRecord) -> SealedAtBy:
+    """Return whether a move seals its timeline, when it was made and by whom, as engines store it."""
+    if move.at is None and move.author is None:
+        return move.sealed
+    return move.sealed, move.at, move.author
+
+
+def read_sealed_at_by(stored: SealedAtBy) -> tuple[bool, int | None, str | None]:
+    """Return what `sealed_at_by` made, part by part."""
+    return (stored, None, None) if isinstance(stored, bool) else stored
 
 
 def check_forgettable(kind: Kind, digest: Digest) -> None:

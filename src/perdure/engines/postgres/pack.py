@@ -19,7 +19,7 @@ from zlib import crc32
 
 import msgspec
 
-from perdure.engines.shared_rules import damaged, difference
+from perdure.engines.shared_rules import SealedAtBy, damaged, difference, read_sealed_at_by, sealed_at_by
 from perdure.errors import Corrupt
 from perdure.model.commit import Act, Commit, MoveRecord, decode_commit
 from perdure.model.digest import Digest, Kind, Object, digest_of
@@ -99,7 +99,7 @@ class PackedMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     version: int
     from_: bytes | bool | None
     to: bytes | bool | None
-    sealed: bool | tuple[bool, int | None, str | None]  # with its time and its author, if it has them
+    sealed: SealedAtBy
 
 
 class PackedOp(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -396,9 +396,7 @@ def packed_move(record: MoveRecord, commit: Digest | None, parent: Digest | None
         record.version,
         None if from_ is None else from_ == parent or bytes.fromhex(from_),
         None if to is None else to == commit or bytes.fromhex(to),
-        record.sealed
-        if record.at is None and record.author is None
-        else (record.sealed, record.at, record.author),
+        sealed_at_by(record),
     )
 
 
@@ -417,7 +415,7 @@ def moves_of(pack: RowPack, op_id: bytes, previous: bytes | None) -> list[MoveRe
         size = 33 if rest[:1] == b"\x01" else 1
         if len(rest) < size or rest[:1] not in (b"\x00", b"\x01") or not 0 <= move.act < len(_ACTS):
             raise damaged("a stored move cannot be read.", "row_damaged")
-        sealed, at, author = (move.sealed, None, None) if isinstance(move.sealed, bool) else move.sealed
+        sealed, at, author = read_sealed_at_by(move.sealed)
         record = MoveRecord(
             timeline=name_of(move.timeline),
             version=move.version,

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from perdure.engines.shared_rules import damaged, difference
+from perdure.engines.shared_rules import SealedAtBy, damaged, difference, read_sealed_at_by, sealed_at_by
 from perdure.model.commit import (
     NO_LEDGER,
     NO_READS,
@@ -127,10 +127,6 @@ class StoredCommit(msgspec.Struct, array_like=True, frozen=True, gc=False):
     unnumbered: int | None = None  # None: 0
 
 
-MoveEnd: TypeAlias = bool | tuple[bool, int | None, str | None]
-"""Whether a move seals its timeline, with its time and its author if it has them."""
-
-
 class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A move; True means the digest that the row's columns have (`from_`: the parent's, `to`: its own)."""
 
@@ -141,7 +137,7 @@ class StoredMove(msgspec.Struct, array_like=True, frozen=True, gc=False):
     from_: bytes | bool | None = None
     to: bytes | bool | None = None
     previous: bytes | None = None
-    sealed: MoveEnd = False
+    sealed: SealedAtBy = False
 
 
 _CUT_FROM = ('"body', '"value')  # the fields whose digests are cut out of a changeset's text
@@ -294,15 +290,8 @@ def pack_move(move: MoveRecord, digest: Digest | None, parent: Digest | None) ->
         None if from_ is None else from_ == parent or bytes.fromhex(from_),
         None if to is None else to == digest or bytes.fromhex(to),
         None if previous is None else bytes.fromhex(previous),
-        end_of(move),
+        sealed_at_by(move),
     )
-
-
-def end_of(move: MoveRecord) -> MoveEnd:
-    """Return the last field of a stored move."""
-    if move.at is None and move.author is None:
-        return move.sealed
-    return move.sealed, move.at, move.author
 
 
 def timeline_of(moves: Sequence[StoredMove]) -> str | None:
@@ -317,7 +306,7 @@ def move_of(stored: StoredMove, columns: Columns) -> MoveRecord:
     """Return the move that was stored; raise `Corrupt` if its act is unknown, or a digest that it needs is not in its row."""
     if not 0 <= stored.act < len(_ACTS):
         raise damaged("a stored move is of an unknown kind.", "row_damaged")
-    sealed, at, author = (stored.sealed, None, None) if isinstance(stored.sealed, bool) else stored.sealed
+    sealed, at, author = read_sealed_at_by(stored.sealed)
     return MoveRecord(
         timeline=stored.timeline,
         version=stored.version,
