@@ -127,7 +127,7 @@ def test_removing_a_thread_is_asked_first(shell: Shell, answer: str, code: int) 
     assert shell("threads", "show", "shopping").code == (3 if code == 0 else 0)
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\r", 0), ("n\r", 5)])
+@pytest.mark.parametrize(("answer", "code"), [("yes\r", 0), ("n\r", 5)])
 def test_erasing_an_item_is_asked_first(shell: Shell, answer: str, code: int) -> None:
     """No undo brings it back; one that is only forgotten is forgotten at once."""
     shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")

@@ -232,11 +232,11 @@ def _plain(text: str) -> str:
 
 
 def is_agreed(act: str) -> bool:
-    """True if the person says yes to an act.  Without a terminal the command itself is the answer."""
+    """True if the person types the word yes; n is short for no.  Without a terminal the command itself is the answer."""
     terminal = Terminal(Screen(console()))
     if not terminal.can_ask:
         return True
-    return terminal.ask_word(f"{act}, yes or no? ", ("yes", "no"), short={"y": "yes", "n": "no"}) == "yes"
+    return terminal.ask_word(f"{act}, yes or no? ", ("yes", "no"), short={"n": "no"}) == "yes"
 
 
 def _readline() -> Any:
