@@ -15,6 +15,7 @@ from perdure.model.head import MAIN
 __all__ = [
     "CHANNELS",
     "RECORD",
+    "SESSION_PATH",
     "WRITES",
     "carried_record",
     "channel_path",
@@ -30,6 +31,7 @@ __all__ = [
 
 RECORD = "/langgraph/checkpoint.json"
 CHANNELS = "/langgraph/channels"
+SESSION_PATH = "/import/session"  # in the state: what was imported, and the originals by digest
 WRITES = "langgraph/writes"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _TRIGGER = "branch:to:"

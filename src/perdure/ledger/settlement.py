@@ -24,7 +24,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.effect import Reach, check_decider
 from perdure.projections.calls import Transition
 
-__all__ = ["answered", "imported", "late", "mark_result_lost", "resolve"]
+__all__ = ["answered", "contradict", "imported", "late", "mark_result_lost", "resolve"]
 
 _UNDECLARED = Reach()
 _ENDED_IN_ERROR = "it ended in an error, which does not prove that nothing happened"
@@ -198,6 +198,18 @@ def _imported_state(record: CallRecord) -> CallState:
     if record.result is None:
         return "unknown"
     return "succeeded" if record.status == "success" else "failed"
+
+
+def contradict(space: Space, call: str, staged: Staged) -> None:
+    """Keep a result as evidence against the statement that its call was not done; nothing changes if there is evidence."""
+    attempts = Attempts(f"call '{call}'", f"the result of call '{call}' was not recorded")
+    while True:
+        attempts.begin()
+        current = calls.read(space, call)
+        if current.record.outcome != "not_done" or current.record.evidence is not None:
+            return
+        if calls.post_first(space, _evidence(space, current, staged)) is not None:
+            return
 
 
 def _known(record: CallRecord, attempt: int, epoch: int, result: str) -> bool | None:

@@ -279,6 +279,10 @@ class _OwnCalls:
         if held.record.state == "unknown" and held.record.result is None:
             self._answered.append((held, mine))
             self._answered_in[mine.call_id] = (self._step, self._label)
+        elif held.record.outcome == "not_done" and mine.status == "success":
+            kept, space = keep(mine), self._env.space
+            staged = artifacts.stage(space, (kept.content,), media_type=kept.media_type)
+            settlement.contradict(space, held.record.id, staged)
         return mine
 
     def _by_tool(self, call_id: str) -> VersionedCall | None:
@@ -327,10 +331,10 @@ class _OwnCalls:
 class OpenImports:
     """Finds imported calls without a result on a timeline: by the vendor's ids, by ours, and by tool."""
 
-    def __init__(self, space: Space, at: Digest | None) -> None:
-        """Search back from `at`, as far as callers need."""
+    def __init__(self, space: Space, at: Digest | None, *, messages_max: int = _LOOK_BACK_MAX) -> None:
+        """Search back from `at`, as far as callers need, and about as many messages at most."""
         self._space = space
-        self._messages = self._back(at)
+        self._messages = self._back(at, messages_max)
         self._answered: set[str] = set()
         self._taken: set[str] = set()  # by our ids
         self._by_id: dict[str, list[VersionedCall]] = {}  # those of the newest message first, in order
@@ -377,9 +381,8 @@ class OpenImports:
                     self.of_run.setdefault(id, held)
         return True
 
-    def _back(self, at: Digest | None) -> Iterator[Message]:
+    def _back(self, at: Digest | None, left: int) -> Iterator[Message]:
         """Yield the messages that may hold calls or results, newest first."""
-        left = _LOOK_BACK_MAX
         for step in reader.recent(self._space, at):
             for event in reversed(step.changeset.events):
                 if isinstance(event, MessageAppended) and event.role != "system":

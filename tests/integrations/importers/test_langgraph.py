@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+import perdure
 from perdure import Store
 from perdure.errors import Invalid, Unsupported
 from perdure.integrations.importers import import_sessions
@@ -409,3 +411,141 @@ def test_a_database_that_grew_by_a_fork_says_where_its_checkpoint_is(store: Stor
     assert (loss.kind, second.timelines[0] in loss.why) == ("converted", True)
     after = [each.content for each in shop(Saver(store)).get_state(config).values["messages"]]
     assert ("Other" in before, "Other" in after) == (False, True)
+
+
+def paying(*, is_cut_off: bool = False, together: int = 1, approval: str = "tool") -> tuple[Any, list[int]]:
+    """A function that compiles a graph whose tool pays once a person agrees, and what was paid.
+
+    A person is asked by the tool, by a node before it, or by nobody; `is_cut_off` raises after a payment.
+    """
+    graphs, types = pytest.importorskip("langgraph.graph"), pytest.importorskip("langgraph.types")
+    messages, prebuilt = (
+        pytest.importorskip("langchain_core.messages"),
+        pytest.importorskip("langgraph.prebuilt"),
+    )
+    paid: list[int] = []
+
+    def pay(euro: int) -> str:
+        """Pay."""
+        if approval == "tool" and types.interrupt(f"Pay {euro}?") != "yes":
+            return "denied"
+        paid.append(euro)
+        if is_cut_off:
+            raise ConnectionError
+        return "paid"
+
+    def model(state: Any) -> Any:
+        if state["messages"][-1].type == "tool":
+            return {"messages": [messages.AIMessage("Done.")]}
+        called = [{"name": "pay", "args": {"euro": n}, "id": f"call-{n}"} for n in range(together)]
+        return {"messages": [messages.AIMessage("", tool_calls=called)]}
+
+    def ask(state: Any) -> Any:
+        if approval == "node":
+            types.interrupt("Pay?")
+        return {}
+
+    def compiled(saver: Any, **hooks: Any) -> Any:
+        graph = graphs.StateGraph(graphs.MessagesState)
+        graph.add_node("model", model)
+        graph.add_node("ask", ask)
+        graph.add_node("tools", prebuilt.ToolNode([pay], handle_tool_errors=False, **hooks))
+        graph.add_edge(graphs.START, "model")
+        graph.add_conditional_edges(
+            "model", prebuilt.tools_condition, {"tools": "ask", "__end__": graphs.END}
+        )
+        graph.add_edge("ask", "tools")
+        graph.add_edge("tools", "model")
+        return graph.compile(checkpointer=saver)
+
+    return compiled, paid
+
+
+def pay_here(store: Store, compiled: Any) -> list[str]:
+    """Go on with the imported graph and a guard; return what its tools answered."""
+    types = pytest.importorskip("langgraph.types")
+    from perdure.integrations.langgraph import Saver, ToolGuard
+
+    guard = ToolGuard(store, {"pay": "financial"})
+    app, config = (
+        compiled(Saver(store), wrap_tool_call=guard.wrap_tool_call),
+        {"configurable": {"thread_id": "t"}},
+    )
+    found = app.invoke(types.Command(resume="yes"), config, durability="sync")
+    return [each.status for each in found["messages"] if each.type == "tool"]
+
+
+@pytest.mark.parametrize("approval", ["tool", "node"])
+def test_an_imported_call_that_waits_at_an_interrupt_is_made_once(
+    store: Store, tmp_path: Path, approval: str
+) -> None:
+    """The checkpoint shows that the tool has not run, so the guard settles the call and makes the approved one."""
+    savers = pytest.importorskip("langgraph.checkpoint.sqlite")
+    compiled, paid = paying(approval=approval)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled(saver).invoke({"messages": [("user", "Pay")]}, config)
+    import_sessions(store, tmp_path)
+
+    assert pay_here(store, compiled) == ["success"]
+
+    states = [(call.origin, call.state, call.outcome) for call in store.thread("t").calls()]
+    assert paid == [0]
+    assert sorted(states, key=str) == [("call", "succeeded", None), ("import", "resolved", "not_done")]
+    assert sound(store) == ["t: call resolved"]
+
+
+def test_an_imported_call_that_may_have_been_made_is_not_made_again(store: Store, tmp_path: Path) -> None:
+    """It was resumed and cut off in the source, or is one of two that one task makes."""
+    savers, types = pytest.importorskip("langgraph.checkpoint.sqlite"), pytest.importorskip("langgraph.types")
+    config: Any = {"configurable": {"thread_id": "t"}}
+    told: list[tuple[list[int], list[str]]] = []
+    for number, (approval, together) in enumerate((("tool", 1), ("node", 1), ("none", 1), ("tool", 2))):
+        cut_off, before = paying(is_cut_off=True, approval=approval, together=together)
+        file = tmp_path / f"{number}.db"
+        with savers.SqliteSaver.from_conn_string(str(file)) as saver, suppress(ConnectionError):
+            cut_off(saver).invoke({"messages": [("user", "Pay")]}, config)
+            if approval != "none" and together == 1:
+                cut_off(saver).invoke(types.Command(resume="yes"), config)
+        with perdure.open(tmp_path / f"store-{number}.db") as fresh:
+            import_sessions(fresh, file)
+            compiled, paid = paying(approval=approval, together=together)
+            answers = pay_here(fresh, compiled)
+            told.append(([*before, *paid], answers))
+
+    assert told == [([0], ["error"])] * 3 + [([], ["error", "error"])]
+
+
+def test_a_result_without_a_guard_settles_the_imported_call(store: Store, tmp_path: Path) -> None:
+    """The graph goes on without a guard, and the ledger has what its tool returned; before, the outcome is unknown."""
+    savers, types = pytest.importorskip("langgraph.checkpoint.sqlite"), pytest.importorskip("langgraph.types")
+    from perdure.integrations.langgraph import Saver
+
+    compiled, _ = paying()
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled(saver).invoke({"messages": [("user", "Pay")]}, config)
+    import_sessions(store, tmp_path)
+    (before,) = store.thread("t").calls()
+    compiled(Saver(store)).invoke(types.Command(resume="yes"), config)
+
+    (after,) = store.thread("t").calls()
+    assert (before.state, after.state, after.status) == ("unknown", "succeeded", "success")
+    assert sound(store) == []
+
+
+def test_a_result_of_the_source_contradicts_that_a_call_was_not_done(store: Store, tmp_path: Path) -> None:
+    """The graph went on in the old database too, and paid there: the next import keeps its result as evidence."""
+    savers, types = pytest.importorskip("langgraph.checkpoint.sqlite"), pytest.importorskip("langgraph.types")
+    compiled, paid = paying()
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled(saver).invoke({"messages": [("user", "Pay")]}, config)
+        import_sessions(store, tmp_path)
+        pay_here(store, compiled)
+        compiled(saver).invoke(types.Command(resume="yes"), config)
+    import_sessions(store, tmp_path)
+
+    (imported,) = [call for call in store.thread("t").calls() if call.origin == "import"]
+    assert paid == [0, 0]  # twice, because both graphs went on
+    assert (imported.outcome, imported.evidence is not None) == ("not_done", True)

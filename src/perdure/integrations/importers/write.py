@@ -27,7 +27,15 @@ from perdure.engines.loops import Attempts
 from perdure.errors import Invalid, Moved, NotFound, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
-from perdure.integrations.checkpoint_layout import RECORD, WRITES, channel_path, line_of, name_of, write_path
+from perdure.integrations.checkpoint_layout import (
+    RECORD,
+    SESSION_PATH,
+    WRITES,
+    channel_path,
+    line_of,
+    name_of,
+    write_path,
+)
 from perdure.integrations.importers.foreign_data import plain
 from perdure.integrations.importers.session import (
     CarriedCheckpoint,
@@ -57,7 +65,6 @@ from perdure.store.thread import Thread
 
 __all__ = ["SESSION_PATH", "SessionReport", "converted", "write_session"]
 
-SESSION_PATH = "/import/session"  # in the state: what was imported, and the originals by digest
 _LINKS = "/import/links"
 _QUESTIONS_MAX = 500  # names that are looked up by one call of the engine
 _STEPS_MAX = 200  # of one write

@@ -31,6 +31,7 @@ from perdure.history import reader
 from perdure.integrations.checkpoint_layout import (
     CHANNELS,
     RECORD,
+    SESSION_PATH,
     WRITES,
     gone_path,
     has_work,
@@ -247,7 +248,7 @@ class GraphThreads(FrameworkThreads):
 
     def check_carried(self, view: View, thread_id: str) -> None:
         """Raise `Unsupported` if a line without a checkpoint has messages of an imported graph: it would begin empty."""
-        session: Any = view.get("/import/session", default=None) if view.digest else None
+        session: Any = view.get(SESSION_PATH, default=None) if view.digest else None
         is_of_graph = isinstance(session, dict) and cast("dict[str, Any]", session).get("format") == _OF_ROOT
         last = view.log(limit=1) if view.digest else ()
         if is_of_graph or any(name.startswith(f"{_OF_ROOT}:") for each in last for name in each.names):

@@ -87,7 +87,9 @@ from perdure.integrations.langgraph.transcript import (
     decoded,
     elements_of,
     missed,
+    new_results,
     retract,
+    settle_imported,
     transcribe,
 )
 from perdure.model import names
@@ -539,6 +541,7 @@ class Saver(BaseCheckpointSaver[str]):
         digest, new = self._new_messages(record, checkpoint, below)
         limits = line._space.limits  # pyright: ignore[reportPrivateUsage]
         parts = new.parts(limits) if new is not None and record.namespace == "" else []
+        results = new_results(new) if record.namespace == "" else []
         if new is None or not parts:
             after, stored = self._write(line, record, checkpoint, below, (digest, new), head)
         else:
@@ -551,6 +554,7 @@ class Saver(BaseCheckpointSaver[str]):
                 said = new._replace(gone=[], is_anew=False)
                 _, stored = self._write(side, record, checkpoint, below, (digest, said), side.head)
                 after = line.expecting(head).undo(to=side.at().log(limit=1)[0])
+        settle_imported(line, head.commit, results)
         if new is not None and stored is not None:
             new.after.keep(checkpoint["channel_values"][self._messages], new.before, new.known)
             self._memory.lists.put(stored, new.after, instead_of=digest)
@@ -656,10 +660,9 @@ class Saver(BaseCheckpointSaver[str]):
             about: dict[str, Json] = {"task": task_id, "path": task_path, "index": index, "channel": channel}
             given.append({**about, "value": self._codec.encode(value), "at": at})
         is_tried = self._is_put_next(config, thread_id, namespace, id) and is_carriable(given)
-        pending = self._memory.pending
-        if is_tried and pending.wait((thread_id, namespace, id), given, self._backoff):
+        if is_tried and self._memory.pending.wait((thread_id, namespace, id), given, self._backoff):
             return
-        with pending.take(thread_id, namespace, id) as others, self._memory.writing(thread_id):
+        with self._memory.pending.take(thread_id, namespace, id) as others, self._memory.writing(thread_id):
             store_writes(line, namespace, id, (*others, *given))
 
     def _is_put_next(self, config: RunnableConfig, thread_id: str, namespace: str, id: str) -> bool:
@@ -671,24 +674,21 @@ class Saver(BaseCheckpointSaver[str]):
 
     def _copy_thread(self, source: str, target: str) -> None:
         every = self._threads.sorted(source)
-        spaces = {each.record.namespace for each in every}
-        lasts = {space: self._threads.latest_of(source, space, every) for space in spaces}
-        is_done = dict.fromkeys(spaces, False)  # its latest was copied
+        is_done = dict.fromkeys((each.record.namespace for each in every), False)  # its latest was copied
+        lasts = {space: self._threads.latest_of(source, space, every) for space in is_done}
         for found in reversed(every):
             record = msgspec.structs.replace(found.record, thread_id=target)
             stored = self._tuple(found)
             line = self._threads.line(target, line_of(record.namespace), begin=True)
             assert line is not None
             latest = self._threads.latest(target, record.namespace)
-            last = lasts[record.namespace]
-            is_last = last is not None and last.record.id == record.id
+            is_last = (last := lasts[record.namespace]) is not None and last.record.id == record.id
             if latest is None or (latest.record.id == record.parent and not is_done[record.namespace]):
                 self._commit(line, record, stored.checkpoint, latest, head=line.head)
             else:
                 self._branch(line, record, stored.checkpoint, becomes_latest=is_last)
             is_done[record.namespace] |= is_last
-            writes = self._threads.writes(source, record.namespace, record.id)
-            for each in writes:
+            for each in self._threads.writes(source, record.namespace, record.id):
                 to = self._threads.line(target, WRITES, begin=True)
                 assert to is not None
                 to.put(write_path(record.namespace, record.id, each), cast("Json", dict(each)))

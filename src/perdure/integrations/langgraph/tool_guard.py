@@ -13,12 +13,16 @@ that a graph sends to its tools without the message is known by the task.  That
 message must be durable before the tool runs, so with any saver the graph has to be called with `durability="sync"`; the
 guard refuses a call with an effect otherwise.  It also refuses one that a checkpoint of another store asks for, until the
 thread is released here: the graph may go on there, too.
+
+An imported call without a result is of unknown outcome.  If the imported checkpoint shows that its graph waited at an
+interrupt before the tool of that call ran, the guard settles it as not done once the graph goes on here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -26,20 +30,28 @@ from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
+from langgraph.types import Command, Send
 from pydantic import ValidationError
 
 from perdure import aio
-from perdure.errors import Held, Invalid, NotDone
-from perdure.integrations.checkpoint_layout import name_of
+from perdure.errors import Conflict, Held, Invalid, NotDone, Unsupported
+from perdure.history import reader
+from perdure.history.space import Space
+from perdure.integrations.checkpoint_layout import SESSION_PATH, channel_path, name_of
 from perdure.integrations.door import Door
 from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
-from perdure.integrations.langgraph.checkpoints import GraphThreads
+from perdure.integrations.langgraph.checkpoints import FoundCheckpoint, GraphThreads
 from perdure.integrations.langgraph.codec import Codec, Serializer
 from perdure.integrations.langgraph.saver import Saver
+from perdure.integrations.langgraph.task_writes import TaskWrite
+from perdure.ledger import settlement
+from perdure.ledger.calls import VersionedCall
 from perdure.ledger.held import check_released
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach
+from perdure.model.message import Text, ToolResult
+from perdure.runtime.calls.pending_call import encode_result
+from perdure.runtime.import_commit import OpenImports
 from perdure.runtime.tools.tool import RepeatGuard
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -50,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["ToolGuard"]
 
 _Answer = ToolMessage | Command[Any]
+_INTERRUPT, _RESUME, _SENDS = "__interrupt__", "__resume__", "__pregel_tasks"
 
 
 class _Storing(TypedDict):
@@ -246,7 +259,83 @@ class ToolGuard:
             return thread
         if self._guard.reach(call).writes:
             self._check_released(thread, str(named), str(places[""]))
-        return self._threads.line_with(thread, name_of("", str(places[""])))
+        line = self._threads.line_with(thread, name_of("", str(places[""])))
+        if self._guard.reach(call).guarded:
+            self._settle_waiting(line, str(named), request, str(places[""]))
+        return line
+
+    def _settle_waiting(self, thread: Thread, thread_id: str, request: ToolCallRequest, now: str) -> None:
+        """Settle the imported call that is asked for again as not done, if the imported checkpoint waited before its tool ran.
+
+        `now` is the checkpoint from which the graph goes on.
+        """
+        imported = self._imported(thread, thread_id)
+        if imported is None:
+            return
+        writes = self._threads.writes(thread_id, "", imported.record.id)
+        if not any(each["channel"] == _INTERRUPT and not each["at"] for each in writes):
+            return
+        space, id = thread._space, str(request.tool_call.get("id"))  # pyright: ignore[reportPrivateUsage]
+        held = OpenImports(space, imported.commit, messages_max=1).take(id)
+        if held is None or held.record.state != "unknown":
+            return
+        if imported.record.id == now:
+            waits = _has_paused(request, writes) and self._is_alone(request, imported)
+        else:
+            waits = self._is_not_reached(request, imported, writes)
+        if waits:
+            _settle_not_made(space, held)
+
+    def _imported(self, thread: Thread, thread_id: str) -> FoundCheckpoint | None:
+        """Return the checkpoint that was imported last, if `thread` goes on from it."""
+        session: Any = thread.get(SESSION_PATH, default=None)
+        facts: Any = cast("Any", session).get("facts") if isinstance(session, dict) else None
+        id: Any = cast("Any", facts).get("checkpoint") if isinstance(facts, dict) else None
+        found: FoundCheckpoint | None = None
+        with suppress(Unsupported):
+            found = self._threads.named(thread_id, "", id) if isinstance(id, str) else None
+        if found is None or found.record.holder is not None:
+            return None
+        space = thread._space  # pyright: ignore[reportPrivateUsage]
+        return found if reader.is_ancestor(space, found.commit, thread.head.commit) else None
+
+    def _is_alone(self, request: ToolCallRequest, imported: FoundCheckpoint) -> bool:
+        """True if the task makes no other call than this one, so that this one has paused it."""
+        asking = _requesting_message(request)
+        if asking is not None and len(asking[1].tool_calls) == 1:
+            return True
+        path = _metadata(request).get("langgraph_path") or ()
+        sends = self._sends(request, imported)
+        if len(path) < 2 or path[0] != "__pregel_push" or path[1] not in range(len(sends)):
+            return False
+        arg = cast("Any", sends[path[1]]).arg
+        one = cast("Mapping[str, Any]", arg).get("tool_call") if isinstance(arg, Mapping) else None
+        made: list[Any] = [one] if one else cast("list[Any]", arg) if isinstance(arg, list) else []
+        return len(made) == 1 and made[0].get("id") == request.tool_call.get("id")
+
+    def _is_not_reached(
+        self, request: ToolCallRequest, imported: FoundCheckpoint, writes: Sequence[TaskWrite]
+    ) -> bool:
+        """True if the imported checkpoint waited at other nodes, right after the message, and was not to call tools."""
+        node, record = str(_metadata(request).get("langgraph_node")), imported.record
+        if any(not each["at"] and each["channel"] != _INTERRUPT for each in writes):
+            return False
+        codec = self._codec_of(request)
+        updated: Any = codec.decode(record.updated)
+        if not isinstance(updated, Collection) or "messages" not in updated:
+            return False
+        seen: Mapping[str, Any] = record.seen.get(node) or {}
+        is_due = any(str(record.versions.get(each, "")) > str(version) for each, version in seen.items())
+        is_triggered = any(node in each.split(":") for each in (*record.triggers, *record.channels))
+        return not (
+            is_due or is_triggered or any(each.node == node for each in self._sends(request, imported))
+        )
+
+    def _sends(self, request: ToolCallRequest, imported: FoundCheckpoint) -> list[Send]:
+        if _SENDS not in imported.record.channels:
+            return []
+        found: Any = self._codec_of(request).decode(imported.view.get(channel_path(_SENDS)))
+        return [each for each in cast("list[Any]", found) if isinstance(each, Send)]
 
     def _check_released(self, thread: Thread, thread_id: str, id: str) -> None:
         """Raise `Held` if the checkpoint came from another store, where its run may go on, and was not released here."""
@@ -263,6 +352,32 @@ def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
     runtime: Any = cast("Any", request).runtime
     config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
     return config.get("configurable") or {}
+
+
+def _metadata(request: ToolCallRequest) -> Mapping[str, Any]:
+    runtime: Any = cast("Any", request).runtime
+    config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
+    return config.get("metadata") or {}
+
+
+def _has_paused(request: ToolCallRequest, writes: Sequence[TaskWrite]) -> bool:
+    """True if the task of this call paused before the import, and no answer to it has been taken since.
+
+    An answer that the run itself brings is taken after this, when the tool asks for it.
+    """
+    task = _configurable(request).get("__pregel_task_id")
+    own = {str(each["channel"]) for each in writes if each["task"] == task}
+    resumed = any(each["channel"] == _RESUME and not each["at"] for each in writes)
+    return own == {_INTERRUPT} and not resumed
+
+
+def _settle_not_made(space: Space, held: VersionedCall) -> None:
+    why = "the imported checkpoint waited at an interrupt before the tool ran"
+    shown = ToolResult(held.record.id, "error", (Text(f"It was not made: {why}."),))
+    with suppress(Conflict):  # another process has settled it
+        settlement.resolve(
+            space, held.record.id, "not_done", by="langgraph", why=why, preview=encode_result(shown)
+        )
 
 
 def _asked_by(request: ToolCallRequest) -> str:

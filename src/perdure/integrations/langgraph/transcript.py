@@ -31,7 +31,10 @@ import msgspec
 from langchain_core import messages as lc
 
 from perdure.errors import Invalid
+from perdure.history import artifacts
+from perdure.integrations.checkpoint_layout import SESSION_PATH
 from perdure.integrations.langgraph.codec import MARK, Codec, is_message
+from perdure.ledger import calls, settlement
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
 from perdure.model.limits import Limits
@@ -46,7 +49,11 @@ from perdure.model.message import (
     ToolResult,
 )
 from perdure.projections.transcript import TranscriptEntry
+from perdure.runtime.calls.pending_call import encode_result
+from perdure.runtime.import_commit import OpenImports
+from perdure.runtime.tools.result import keep
 from perdure.store.change import Change
+from perdure.store.thread import Thread
 
 __all__ = [
     "ListChange",
@@ -56,7 +63,9 @@ __all__ = [
     "elements_of",
     "full_at",
     "missed",
+    "new_results",
     "retract",
+    "settle_imported",
     "transcribe",
 ]
 
@@ -65,6 +74,7 @@ _RETRACTIONS_MAX = 400  # in one write; beyond that, all of the transcript is sa
 _PACKED_MIN = 64  # messages; as many may be newer in any case
 _LAST = 320  # lists and dictionaries inside messages that every put looks into; a message has up to five
 _SAID = "said"
+_LOOK_BACK_MAX = 200  # messages in which the call of a new result is looked for
 _FOREIGN = "perdure:"  # how the id of a message begins that others have said in the thread
 _Copied: TypeAlias = tuple[tuple[str, Callable[[Any], Any]], ...]
 _fields_of = cast("Callable[[Any], dict[str, Any]]", attrgetter("__dict__"))
@@ -529,7 +539,7 @@ def transcribe(change: Change, new: ListChange, end: int, spoken: Callable[[], C
         if at >= end:
             return
         stored, fields = after.stored[at], after.fields(at)
-        role = _ROLES.get(str(fields.get("type", "")).lower().removesuffix("messagechunk"))
+        role = _role(fields)
         if role is None:
             continue
         own, _, part = str(fields.get("id") or "").removeprefix(_FOREIGN).partition("#")
@@ -539,6 +549,39 @@ def transcribe(change: Change, new: ListChange, end: int, spoken: Callable[[], C
         # One message of the transcript may be several here; the first of them stands for it.
         said = ("" if part else own) if is_known else _say(change, role, fields)
         after.stored[at] = {**stored, _SAID: said}
+
+
+def new_results(new: ListChange | None) -> list[ToolResult]:
+    """Return the results of tools among the messages that the transcript does not have yet."""
+    found: list[ToolResult] = []
+    every = () if new is None else (new.after.fields(at) for at in new.unsaid())
+    for fields in every:
+        if _role(fields) == "tool":
+            found += _message("tool", tuple(_blocks(fields.get("content"))), fields).tool_results
+    return found
+
+
+def settle_imported(thread: Thread, at: Digest | None, results: Sequence[ToolResult]) -> None:
+    """Settle the imported calls of unknown outcome that `results` answer; `at` is the commit before theirs."""
+    if not results or thread.get(SESSION_PATH, default=None) is None:
+        return
+    space = thread._space  # pyright: ignore[reportPrivateUsage]
+    imports = OpenImports(space, at, messages_max=_LOOK_BACK_MAX)
+    for result in results:
+        held = imports.take(result.call_id)
+        if held is None or held.record.state != "unknown" or result.call_id in imports.seen:
+            continue
+        mine = ToolResult(held.record.id, result.status, result.content)
+        kept = keep(mine)
+        answer = settlement.answered(
+            held,
+            at=space.clock(),
+            staged=artifacts.stage(space, (kept.content,), media_type=kept.media_type),
+            preview=encode_result(mine),
+            status=mine.status,
+            result_label=held.record.label or "",
+        )
+        calls.post_first(space, answer)  # None: another process has settled it
 
 
 def missed(transcript: Sequence[TranscriptEntry], stored: Sequence[Json]) -> list[lc.BaseMessage]:
@@ -603,6 +646,10 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     except Invalid:
         given = None
     return cast("dict[str, Any]", given) if isinstance(given, dict) else {"arguments": call.args}
+
+
+def _role(fields: Mapping[str, Any]) -> Role | None:
+    return _ROLES.get(str(fields.get("type", "")).lower().removesuffix("messagechunk"))
 
 
 def _say(change: Change, role: Role, fields: Mapping[str, Any]) -> str:
