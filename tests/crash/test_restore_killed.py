@@ -43,7 +43,7 @@ def restore_and_die(path: str, number: int, has_links: bool) -> None:
     """Restore the backup beside a store in its place, and end at a step after it was copied."""
     put_in_place = restore._put_in_place
 
-    def put_and_die(*args: Any, **options: Any) -> list[str]:
+    def put_and_die(*args: Any, **options: Any) -> tuple[list[str], int]:
         killed_at(number, has_links=has_links)
         return put_in_place(*args, **options)
 
