@@ -250,7 +250,25 @@ def test_the_documented_application_keeps_users_apart(
     assert own.json()["asked"][0]["call"] != asked["call"]
     assert (stray.status_code, stray.json()["code"]) == (404, "call_not_found")
     assert unknown.status_code == 401
-    assert decided.json()["text"] == "It comes."
+    assert (decided.json()["text"], decided.json()["unclear"]) == ("It comes.", [])
+
+
+def test_the_documented_application_tells_of_a_call_that_may_have_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model may go on past a payment of unknown outcome; the answer is not that of a payment that was made."""
+    monkeypatch.chdir(tmp_path)
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int) -> str:
+        raise OSError("the connection ended")
+
+    web = documented(web_py())
+    web["assistant"] = Agent("assistant", backend=Script(use("pay", amount=10), say("Done.")), tools=[pay])
+    with TestClient(web["application"], headers=ANN) as client:
+        answer = client.post("/1/messages", json={"id": "m1", "text": "Pay."}).json()
+
+    assert (answer["status"], len(answer["unclear"])) == ("succeeded", 1)
 
 
 def test_without_its_extra_the_server_says_what_to_install() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure import Agent, aio
+from perdure import Agent, aio, errors
 from perdure.runtime.events import Happening
 from perdure.server import events
 from perdure.testing import Script, say, use
@@ -86,7 +87,22 @@ def test_a_repeated_input_gives_the_answer_again() -> None:
     assert [each["type"] for each in done] == ["text.so_far", "run.ended"]
     assert waiting[0]["result"]["approvals"][0]["tool"] == "pay"
     assert done[0]["text"] == "Paid."
+    assert done[0]["message"] is not None
     assert (done[1]["result"]["text"], done[1]["result"]["approvals"]) == ("Paid.", [])
+
+
+def test_a_stream_is_not_told_where_the_store_is(tmp_path: Path) -> None:
+    """What ends it is told without the path, as in a problem of any other handler."""
+    place = str(tmp_path / "ann" / "web.db")
+
+    async def full() -> AsyncGenerator[Happening]:
+        raise errors.Unavailable(f"{place} can only be read.", code="file_read_only", path=place)
+        yield
+
+    _, (problem,) = asyncio.run(answered(full()))
+
+    assert problem["code"] == "file_read_only"
+    assert str(tmp_path) not in json.dumps(problem)
 
 
 def test_a_text_that_is_no_cursor_is_a_problem_document() -> None:

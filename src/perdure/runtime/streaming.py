@@ -396,7 +396,8 @@ class Watching:
             and self.result is not None
             and self.result.text
         ):  # said before
-            yield TextSoFar(self.result.text, self.follower.cursor, run=self.result.run)
+            run, cursor = self.result.run, self.follower.cursor
+            yield TextSoFar(self.result.text, cursor, self._last_message(self.result), run=run)
 
     def end(self) -> RunEnded:
         """Return the end of the run; raise what it raised."""
@@ -406,6 +407,13 @@ class Watching:
         found = [self._asked(ticket) for ticket in self.result.approvals]
         waiting = tuple(each for each in found if each is not None)
         return RunEnded(self.result, self.follower.cursor, waiting)
+
+    def _last_message(self, result: Result) -> str | None:
+        """Return the id of the message whose text a result has: the last one that the assistant wrote in the run."""
+        steps = ancestry.of_run(self._env.space, result.run, result.commit)
+        events = [event for step in steps for event in step.changeset.events]
+        spoken = (each for each in reversed(events) if isinstance(each, MessageAppended))
+        return next((each.id for each in spoken if each.role == "assistant"), None)
 
     def _asked(self, ticket: Ticket) -> WaitingCall | None:
         """Return what a ticket asks, of this thread or of the thread of a child run."""

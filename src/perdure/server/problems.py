@@ -223,7 +223,7 @@ def problem_of(
 ) -> tuple[Problem, dict[str, str]]:
     """Return the document for an error, and the headers that belong to it.
 
-    `place` is where the store is, which no client is told; "" if that is no secret, or not known.
+    `place` is where the store is, which no client is told; "" if that is not known: then it is what the error names.
     `had_precondition`: the request had an If-Match, so that a stale head is 412.
     `advice` is what such a client can do, by the code of the error.
     """
@@ -243,6 +243,7 @@ def problem_of(
     if error.code in _OF_THE_PROGRAM:
         status = 500
         _log.error("the program failed to answer a request: %s %s", error.message, error.advice)
+    place = place or _store_named_by(error)
     headers: dict[str, str] = {}
     if status == 503:
         after = error.facts.get("retry_after")
@@ -272,7 +273,7 @@ def problem(error: BaseException, **members: Any) -> Response:
 
     The status follows from the class of the error.  `members` stand beside those of the document.
     """
-    document, headers = problem_of(error, place=_store_named_by(error), advice=FOR_APPLICATIONS)
+    document, headers = problem_of(error, place="", advice=FOR_APPLICATIONS)
     body = msgspec.json.encode({**members, **msgspec.to_builtins(document)})
     return Response(body, document.status, headers, MEDIA_TYPE)
 
@@ -295,7 +296,7 @@ def _is_own(error: RunFailed, table: Mapping[str, str]) -> bool:
 
 
 def _store_named_by(error: BaseException) -> str:
-    """Return the place of the store that an error names, where the program has not said which it serves; "" if none."""
+    """Return the place of the store that an error names, "" if it names none."""
     path = error.facts.get("path") if isinstance(error, errors.Unavailable | errors.Corrupt) else None
     return path if isinstance(path, str) else ""
 

@@ -139,13 +139,15 @@ def test_a_stream_on_a_line_that_is_taken_is_busy(store: Store) -> None:
 
 def test_a_stream_of_an_input_given_before_ends_with_its_result(store: Store) -> None:
     """Nothing happens again, so nothing is told but its last words, as words that were said before, and the end."""
-    first = thread_of(store, say("Done.")).run("go", id="m1")
+    thread = thread_of(store, say("Done."))
+    first = thread.run("go", id="m1")
 
     events = list(thread_of(store, say("Never.")).stream("go", id="m1"))
 
     words, end = events
     assert isinstance(words, TextSoFar)
     assert (words.text, words.run) == ("Done.", first.run)
+    assert words.message == thread.transcript()[-1].id  # so they replace what a reader had of that message
     assert isinstance(end, RunEnded)
     assert end.result == first
 
