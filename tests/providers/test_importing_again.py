@@ -65,7 +65,6 @@ def edited(at: int, message: dict[str, Any]) -> list[dict[str, Any]]:
         (edited(5, result("c1", "snow")), 6, 5),
         (edited(3, user("And Bergen?")), 4, 6),
         (edited(1, user("Good day")), 2, 6),
-        (edited(0, {"role": "system", "content": "Be long."}), 1, 6),
         ([*edited(6, answer("Snow in Oslo.")), THANKS], 7, 6),
         ([SYSTEM, user("Who are you?"), answer("A planner.")], 2, 1),
         ([SYSTEM, user("Hello"), answer("Good day.")], 3, 2),
@@ -80,7 +79,6 @@ def edited(at: int, message: dict[str, Any]) -> list[dict[str, Any]]:
         "result",
         "question",
         "first-question",
-        "system",
         "answer-and-more",
         "system-alone",
         "answered-again",
@@ -126,6 +124,37 @@ def test_of_a_list_that_goes_on_only_the_rest_is_added(thread: Thread, given: li
 
     assert len(texts(thread)) - before == added
     assert {call.state for call in thread.calls()} == {"succeeded"}
+
+
+OTHER = {"role": "system", "content": "Be brief. Today is Tuesday."}
+
+
+@pytest.mark.parametrize("options", [{"once": True}, {"whole": True}])
+@pytest.mark.parametrize(
+    ("more", "added"),
+    [([], []), ([THANKS], ["Thanks"]), ([SYSTEM, THANKS], ["Thanks"]), ([OTHER, THANKS], [OTHER, THANKS])],
+)
+def test_other_words_of_the_system_are_reported_and_the_rest_is_added(
+    thread: Thread, options: Any, more: list[Any], added: list[Any]
+) -> None:
+    """A prompt with a date changes by the day: the thread keeps the one it has; new ones after the overlap are added."""
+    before = texts(thread)
+
+    losses = thread.add([OTHER, *CHATTED[1:], *more], api=CHAT, **options)
+
+    told = [each if isinstance(each, str) else each["content"] for each in added]
+    assert texts(thread) == [*before, *told]
+    assert [(loss.kind, loss.what) for loss in losses] == [("dropped", "words of the system")]
+
+
+def test_other_words_of_the_system_do_not_hide_an_edit(thread: Thread) -> None:
+    """Control: a list whose answer was edited too is a conflict."""
+    given = [OTHER, *edited(6, answer("Snow in Oslo."))[1:]]
+
+    modes: Any = ({"once": True}, {"whole": True})
+    for options in modes:
+        with pytest.raises(errors.Conflict):
+            thread.add(given, api=CHAT, **options)
 
 
 @pytest.mark.parametrize(

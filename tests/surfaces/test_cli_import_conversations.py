@@ -54,6 +54,22 @@ def test_a_message_a_line_is_one_conversation(empty: Shell, end: str) -> None:
     assert spoken(empty) == [(each["role"], each["content"]) for each in SAID]
 
 
+def test_a_prompt_with_another_date_is_named_and_stays(empty: Shell) -> None:
+    """The rest of the file is added; without a rest the report names the prompt too."""
+    files = [
+        json.dumps([{"role": "system", "content": f"It is {day}."}, *SAID]) for day in ("Monday", "Tuesday")
+    ]
+    bring(empty, files[0])
+
+    again = bring(empty, files[1])
+    told = empty("import", "chat.jsonl", "--thread", "trip").out
+
+    assert (again.code, again.json["messages"], again.json["repeated"]) == (0, 0, 3)
+    assert [loss["what"] for loss in again.json["losses"]] == ["words of the system"]
+    assert "words of the system" in told
+    assert spoken(empty)[0] == ("system", "It is Monday.")
+
+
 def test_a_file_with_one_message_is_that_message(empty: Shell) -> None:
     """Of its role; control: a user's words are not stored as the assistant's."""
     bring(empty, json.dumps(SAID[0]))

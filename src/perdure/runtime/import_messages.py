@@ -58,6 +58,7 @@ __all__ = [
     "format_of",
     "read",
     "IMPORTED",
+    "SYSTEM_WORDS",
     "ImportedItem",
     "ImportSplit",
     "cells_for",
@@ -68,6 +69,8 @@ __all__ = [
 
 
 IMPORTED = "imported/"  # cells: the commit that a message was imported in, by the SHA-256 of its vendor's id
+
+SYSTEM_WORDS = "words of the system"  # what a loss names that says that a timeline keeps its own
 
 _REPLY = -1  # the place of a reply as a whole
 
@@ -340,16 +343,19 @@ class _Adding:
         space = self._env.space
         head = reader.head_to_move(space, self._env.timeline)
         items = items_of(given, _field(self._api))
+        found: Overlap | None = None
+        left = ImportSplit(new=items) if whole else left_of(space, head, items)
+        messages = self._without(given, left) if left.known else list(said)
         if whole:
-            messages, left = self._rest(said, head), ImportSplit(new=items)
-        else:
-            left = left_of(space, head, items)
-            messages = self._without(given, left) if left.known else list(said)
-            if is_compared and messages and _has_unnamed(given, _field(self._api), items):
-                messages = self._new(said, head)
+            found = self._rest(said, head)
+        elif is_compared and messages and _has_unnamed(given, _field(self._api), items):
+            found = self._new(said, head)
+        if found is not None:
+            messages = list(said[found.rest :])
+        lost = (*left.losses, *_other_system(found, _unlisted(given, _field(self._api), said)))
         if not messages:
             if left.known or whole or (is_compared and said):
-                return Added(head=head, messages=0, calls=0, losses=left.losses)
+                return Added(head=head, messages=0, calls=0, losses=lost)
             raise _nothing_to_add()
         if self._model is not None:  # its signatures and sealed reasoning are that model's
             model = self._model
@@ -367,7 +373,7 @@ class _Adding:
             if left.known
             else len(said) - len(messages) - _unlisted(given, _field(self._api), said),
         )
-        losses = (*left.losses, *done.losses)
+        losses = (*lost, *done.losses)
         return Added(head=done.head, messages=done.messages, calls=done.calls, losses=losses)
 
     def _without(self, given: object, left: ImportSplit) -> list[Message]:
@@ -378,8 +384,8 @@ class _Adding:
         context, _ = read(kept, self._api)
         return list(context.messages)
 
-    def _new(self, said: Sequence[Message], head: Head) -> list[Message]:
-        """Return the messages that the timeline does not have; raise `Conflict` if that cannot be told."""
+    def _new(self, said: Sequence[Message], head: Head) -> Overlap:
+        """Return what the timeline has; raise `Conflict` if that cannot be told."""
         entries = reader.transcript(self._env.space, head.commit)
         here, spelled = self._comparable(said)
         starts = [at for at in range(len(entries)) if at == 0 or _begins_import(entries[at - 1], entries[at])]
@@ -395,10 +401,10 @@ class _Adding:
                 after=after,
                 **self._facts(found, said),
             )
-        return list(said[found.rest :])
+        return found
 
-    def _rest(self, said: Sequence[Message], head: Head) -> list[Message]:
-        """Return the messages after the transcript; raise `Conflict` if `said` does not begin with it."""
+    def _rest(self, said: Sequence[Message], head: Head) -> Overlap:
+        """Return what comes after the transcript; raise `Conflict` if `said` does not begin with it."""
         entries = reader.transcript(self._env.space, head.commit)
         here, spelled = self._comparable(said)
         found = continued([entry.words for entry in entries], here, spelled)
@@ -412,7 +418,7 @@ class _Adding:
                 advice="Give the whole conversation, or add it without comparing it.",
                 **self._facts(found, said),
             )
-        return list(said[found.rest :])
+        return found
 
     def _comparable(self, said: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
         """Return messages as they would be stored, and the agent's names of tools by the vendor's."""
@@ -429,6 +435,20 @@ class _Adding:
             "differs": found.differs + 1,
             "role": said[found.differs].role,
         }
+
+
+def _other_system(found: Overlap | None, unlisted: int) -> list[Loss]:
+    """Return losses for words of the system that are not those of the timeline."""
+    why = "the timeline has other words of the system, or none there; it keeps what it has"
+    return [
+        Loss(
+            kind="dropped",
+            where="system" if at < unlisted else f"messages[{at - unlisted}]",
+            what=SYSTEM_WORDS,
+            why=why,
+        )
+        for at in (() if found is None else found.system)
+    ]
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:

@@ -5,12 +5,14 @@ but has messages in common with the transcript, was edited or answered again: th
 put what they have in common there twice ([why](../../../docs/decisions/0056-a-list-is-compared-with-what-is-there.md)).
 
 Messages are compared by what they say: ids of calls, reasoning and vendor metadata do not count, nor does whether
-results are in one message or in several.
+results are in one message or in several.  Words of the system may have changed since, such as a date in them: where two
+part, they are compared once more without the messages of the system.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -32,6 +34,9 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     alike: int = 0  # messages of the list that the transcript has
     differs: int = 0  # if they part: the first message of the list that the transcript does not have there
     after: int | None = None  # the message of the transcript before that place; None: there is none
+    system: tuple[
+        int, ...
+    ] = ()  # messages of the system before the rest that say something else than those there
 
 
 def continued(there: Sequence[Message | None], here: Sequence[Message], tools: Mapping[str, str]) -> Overlap:
@@ -39,6 +44,15 @@ def continued(there: Sequence[Message | None], here: Sequence[Message], tools: M
 
     None in `there` is a message whose words are gone.
     """
+    found = _continued(there, here, tools)
+    if found.rest is not None:
+        return found
+    spoken, said = _spoken(there), _spoken(here)
+    again = _continued([there[at] for at in spoken], [here[at] for at in said], tools)
+    return _with_system(again, there, here, said) or found
+
+
+def _continued(there: Sequence[Message | None], here: Sequence[Message], tools: Mapping[str, str]) -> Overlap:
     ours, theirs = _lines(there, here, tools)
     length = _length(ours, 0, theirs, 0)
     if length == len(ours) and theirs.is_between(length):
@@ -58,6 +72,42 @@ def compared(
     Nothing is to be added of a copy, the rest of a list that begins at a start and has grown and of a window on the
     end, and all of a list that has nothing in common with `there`.
     """
+    found = _compared(there, here, tools, starts)
+    if found.rest is not None:
+        return found
+    spoken, said = _spoken(there), _spoken(here)
+    begins = [bisect_left(spoken, start) for start in starts]
+    again = _compared(
+        [there[at] for at in spoken],
+        [here[at] for at in said],
+        tools,
+        [at for at in dict.fromkeys(begins) if at < len(spoken)],
+    )
+    return _with_system(again, there, here, said) or found
+
+
+def _spoken(messages: Sequence[Message | None]) -> list[int]:
+    """Return the places of the messages that are not of the system."""
+    return [at for at, each in enumerate(messages) if each is None or each.role != "system"]
+
+
+def _with_system(
+    found: Overlap, there: Sequence[Message | None], here: Sequence[Message], said: Sequence[int]
+) -> Overlap | None:
+    """Return what was found without the messages of the system by the places in all of `here`; None if the two part."""
+    if found.rest is None or not found.alike:
+        return None
+    rest = said[found.rest - 1] + 1
+    words = [each.content for each in there if each is not None and each.role == "system"]
+    while rest < len(here) and here[rest].role == "system" and here[rest].content in words:
+        rest += 1
+    system = [at for at in range(rest) if here[at].role == "system" and here[at].content not in words]
+    return Overlap(rest=rest, alike=found.alike, system=tuple(system))
+
+
+def _compared(
+    there: Sequence[Message | None], here: Sequence[Message], tools: Mapping[str, str], starts: Sequence[int]
+) -> Overlap:
     ours, theirs = _lines(there, here, tools)
     begins = [ours.unit_at(start) for start in starts]
     found = _grown(ours, begins, theirs)

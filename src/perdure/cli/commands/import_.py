@@ -32,7 +32,7 @@ from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
 from perdure.model.names import check_label, did_you_mean, shown_address
 from perdure.providers.conversation_input import PreparedInput, formats_of, prepared
-from perdure.runtime.import_messages import format_of, read
+from perdure.runtime.import_messages import SYSTEM_WORDS, format_of, read
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
@@ -76,6 +76,8 @@ class Imported(Answer, frozen=True, kw_only=True):
             had = count(self.repeated, "message")
             screen.wrap("Nothing was added: ", (self.thread, "name"), f" has the {had} already.")
             screen.wrap(("--again adds them once more.", "quiet"))
+            if self.losses:
+                show_losses(screen, self.losses)
             return
         said = count(self.messages, "message")
         with_calls = f" and {count(self.calls, 'call')}" if self.calls else ""
@@ -521,6 +523,7 @@ def _import_messages(
             op_id=op_id,
         )
         added = len(placed.transcript()) - before
+        other = sum(each.what == SYSTEM_WORDS for each in losses)
         made_calls = placed.calls()[calls:]
         return Imported(
             thread=placed.id,
@@ -529,7 +532,7 @@ def _import_messages(
             messages=added,
             calls=len(made_calls),
             calls_unknown=sum(call.state == "unknown" for call in made_calls),
-            repeated=max(0, len(context.messages) + bool(context.system) - added),
+            repeated=max(0, len(context.messages) + bool(context.system) - added - other),
             head=HeadShape.of(placed.head),
             losses=losses_of(
                 msgspec.structs.replace(each, where=_in_file(each.where, lines)) for each in losses
