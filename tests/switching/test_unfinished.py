@@ -57,6 +57,24 @@ def test_once_it_is_settled_the_switch_is_made(store: Store, world: Counting) ->
     assert world.done == {"boom": 1}
 
 
+def test_an_imported_call_of_unknown_outcome_is_in_no_way(store: Store, world: Counting) -> None:
+    """No run here made it; the new backend is told that nobody knows, and the guard asks before an equal call."""
+    call = {"name": "pay", "arguments": '{"to": "ann"}'}
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+    }
+    thread = store.thread("rent", agent=payer(world.tool()))
+    thread.add([{"role": "user", "content": "Pay"}, asked], api="openai-chat")
+
+    assert thread.switch(Script(use("pay", to="ann"), say("It waits."), backend=B)).switched
+    thread.run("Was it paid?")
+
+    assert [each.state for each in thread.calls()] == ["unknown", "awaiting_approval"]
+    assert world.done == {}
+
+
 def test_a_policy_can_leave_it_to_a_person(store: Store, world: Counting) -> None:
     """Refused without a name; with one the switch is made, and the checkpoint lists the call as maybe done."""
     thread = uncertain(store, world, Policy(unfinished="approve"))

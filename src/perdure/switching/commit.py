@@ -116,7 +116,11 @@ def _gate(item: Item, policy: Policy) -> Gate:
 
 
 def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]:
-    """Return the calls of a timeline that are under way, or whose outcome is unknown."""
+    """Return the calls of a timeline that are under way, or whose outcome is unknown.
+
+    Calls that were imported are not this store's to settle: no run here made one, and a model is shown that its outcome
+    is unknown, whichever backend asks.
+    """
     found = {known.record.id: known.record for known in snapshot.stand(space, ledger).calls}
     unclear = loops.pages(
         lambda after, limit: trace.unclear(space.engine, after=after, limit=limit),
@@ -128,9 +132,8 @@ def unfinished(space: Space, head: Head, ledger: LedgerRead) -> list[CallRecord]
         record
         for record in found.values()
         if record.reach.writes
+        and record.origin != "import"
         and (record.state == "started" or record.state in UNCLEAR)
-        and record.result
-        is None  # earlier versions recorded an imported call that ended in an error as unknown
         and (record.timeline == head.timeline or present(space, record.label, head.commit))
     ]
 
