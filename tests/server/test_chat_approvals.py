@@ -142,6 +142,27 @@ def test_a_run_goes_on_although_another_person_decided_one_of_its_questions(
     assert [call.state for call in thread.calls()] == ["denied", "succeeded"]
 
 
+@pytest.mark.parametrize("is_named", [True, False], ids=["named by its id", "not named"])
+def test_a_question_is_answered_after_another_turn(store: Store, bank: Bank, is_named: bool) -> None:
+    """The client sends its whole list, in which the decision is in an earlier message: the answer continues that one."""
+    agent = bank.agent(use("pay", amount=1), say("Hello."), say("Paid."))
+    thread = store.thread("chat", agent=agent)
+
+    with serving(store, agent) as client:
+        (late,) = approval(questions(client), AI_SDK)["messages"]
+        sent(client, AI_SDK, said("Hi", id="m2"))
+        first, second = (each.id for each in thread.runs())
+        listed = [*said("Pay")["messages"], {**late, "id": first}, *said("Hi", id="m2")["messages"]]
+        parts = [{"type": "text", "text": "Hello."}]
+        body = {"messages": [*listed, {"id": second, "role": "assistant", "parts": parts}]}
+        body |= {"messageId": first} if is_named else {}
+        found = sent(client, AI_SDK, body)
+
+    assert [run.state for run in thread.runs()] == ["succeeded", "succeeded"]
+    assert "Paid." in [each.data.get("delta") for each in found]
+    assert {each.data["messageId"] for each in found if each.data["type"] == "start"} == {first}
+
+
 def test_an_approval_of_which_nothing_is_overtaken_is_streamed_from_here(store: Store, bank: Bank) -> None:
     """Control: without another worker the server itself goes on, and the stream ends with the run."""
     agent = bank.agent(use("pay", amount=1), say("Paid."))

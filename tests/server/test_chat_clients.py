@@ -33,6 +33,7 @@ SCENARIOS = [
     "use_chat_resume",
     "use_chat_cut_for_good",
     "use_chat_approve",
+    "use_chat_approve_late",
     "use_chat_answer",
     "use_chat_again",
     "use_chat_edit",
@@ -147,6 +148,8 @@ def agents(held: dict[str, threading.Event]) -> dict[str, Agent]:
         found[name] = Agent(name, backend=looking(), tools=[weather])
     for name in ("use_chat_approve", "ag_ui_approve"):
         found[name] = Agent(name, backend=booking(), tools=[book])
+    late = Script(use("book", flight="SK1"), say("Good morning."), say("Booked."))
+    found["use_chat_approve_late"] = Agent("use_chat_approve_late", backend=late, tools=[book])
     paying = Script(
         then=lambda context: say("Paid.") if context.messages[-1].role == "tool" else use("pay", name="ann")
     )
@@ -317,6 +320,15 @@ def test_use_chat_approves_and_denies(played: dict[str, Any], store: Store) -> N
         *("Book SK2", "Not booked."),
     ]
     assert next(part["state"] for part in found["messages"][3]["parts"] if "state" in part) == "output-denied"
+
+
+def test_use_chat_approves_after_another_turn(played: dict[str, Any]) -> None:
+    """The answer continues the message that has the question, and not the last one."""
+    found = found_by(played, "use_chat_approve_late")
+
+    assert found["errors"] == []
+    assert found["texts"] == ["Book SK1", "Booked.", "Hello", "Good morning."]
+    assert "output-available" in found["states"]
 
 
 def test_use_chat_answers_a_question_of_a_tool(played: dict[str, Any], store: Store) -> None:

@@ -163,6 +163,17 @@ const scenarios = {
     };
   },
 
+  async use_chat_approve_late() {
+    const errors = [];
+    const chat = chatOn('use_chat_approve_late', { onError: error => errors.push(error.message) });
+    await chat.sendMessage({ text: 'Book SK1' });
+    const { approval } = chat.lastMessage.parts.at(-1);
+    await chat.sendMessage({ text: 'Hello' });
+    await chat.addToolApprovalResponse({ id: approval.id, approved: true });
+    await chat.sendMessage();
+    return { texts: chat.messages.map(textOf), states: chat.messages[1].parts.map(part => part.state), errors };
+  },
+
   async use_chat_answer() {
     const chat = chatOn('use_chat_answer');
     await chat.sendMessage({ text: 'Where am I?' });

@@ -103,21 +103,36 @@ class UiMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AiSdkBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `useChat` sends: its whole list, or the last message alone.  Only the last message is read."""
+    """What `useChat` sends: its whole list, or the last message alone.  Only the newest message is read."""
 
     messages: tuple[UiMessage, ...] = ()
     message: UiMessage | None = None
     trigger: str | None = None  # `submit-message` or `regenerate-message`
-    # Of the answer to replace, or of the message that was edited; null: the last one.
+    # Of the answer to replace, of the message that was edited, or of that with the call decided about; null: the last one.
     message_id: str | None = None
 
 
 def newest(body: AiSdkBody) -> UiMessage:
-    """Return the last message of the client; raises `Invalid` if it sent none."""
+    """Return what the client says now; raises `Invalid` if it sent no message.
+
+    That is its last message, or an earlier one of the assistant in which a person has now decided about a call: the
+    client names it, and continues it with the answer.
+    """
     found = body.message or (body.messages[-1] if body.messages else None)
     if found is None:
         raise Invalid("the request has no message; nothing was run.", code="message_missing")
-    return found
+    if body.trigger == "regenerate-message":
+        return found
+    by_assistant = [each for each in body.messages if each.role == "assistant"]
+    named = next((each for each in by_assistant if each.id == body.message_id), None)
+    if named is None and found.role == "assistant":
+        named = next((each for each in reversed(by_assistant) if _is_decided(each)), None)
+    return named or found
+
+
+def _is_decided(message: UiMessage) -> bool:
+    """True if a person has decided about a call of the message, and the client has no result of it."""
+    return any(part.state == "approval-responded" for part in message.parts)
 
 
 def input_in(message: UiMessage) -> Message:
