@@ -58,6 +58,22 @@ def test_a_run_that_fails_is_one_document_everywhere(store: Store) -> None:
     assert answered.status == 502
 
 
+@pytest.mark.parametrize("wants_events", [False, True], ids=["result", "events"])
+def test_a_key_that_came_with_another_request_is_named_as_the_client_gave_it(
+    client: Client, wants_events: bool
+) -> None:
+    """Not by the id that the server made of it, and the advice is about the key."""
+    more = {"Accept": "text/event-stream"} if wants_events else {}
+    client.post(THREAD + "/run", {"text": "First"}, Idempotency_Key="known")
+
+    refused = client.post(THREAD + "/run", {"text": "Second"}, **{"Idempotency-Key": "known", **more})
+
+    assert (refused.status, refused.json["code"]) == (409, "input_id_reused")
+    assert refused.json["facts"] == {"key": "known"}
+    assert "http-" not in refused.body.decode()
+    assert "key" in refused.json["advice"]
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "code"),
     [

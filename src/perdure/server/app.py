@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from perdure import aio
 from perdure.aio.streaming import runs_under_way
 from perdure.engines.registry import place_of
-from perdure.errors import Invalid, PerdureError, Unavailable, Unsupported
+from perdure.errors import Conflict, Invalid, PerdureError, Unavailable, Unsupported
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.session.environment import WorkerPool
 from perdure.server import openapi
@@ -385,6 +385,14 @@ class HttpServer:
                 advice="Send the request again when the server has started again.",
                 headers={"Retry-After": "5"},
             )
+        try:
+            return await self._performed(route, call, arguments, entry)
+        except Conflict as error:
+            raise call.reused_key(error) from error.__cause__
+
+    async def _performed(
+        self, route: HttpRoute, call: HttpCall, arguments: dict[str, Any], entry: AuditEntry | None
+    ) -> Any:
         queued = None if entry is None else self._audit.queue(entry)
         if route.is_async:
             if queued is not None:

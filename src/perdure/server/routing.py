@@ -21,7 +21,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Conflict, Invalid, NotFound
 from perdure.model import names
 from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
@@ -299,6 +299,17 @@ class HttpCall:
         self.expected = read_tag(headers.get("if-match"))
         self.key = None if key is None else names.check_op_id(key)  # as the client gave it
         self.op_id = None if self.key is None else _op_id(access.name, self.key)
+
+    def reused_key(self, error: Conflict) -> Conflict:
+        """Return an error about the id that was made of the client's key as one about the key; any other as it is."""
+        if self.op_id is None or self.op_id not in error.message or not error.code.endswith("reused"):
+            return error
+        return Conflict(
+            f"the idempotency key '{self.key}' came before with another request; nothing was done.",
+            code=error.code,
+            advice="Use a new key for a new intent.",
+            key=self.key,
+        )
 
     @property
     def store(self) -> Store:
