@@ -16,6 +16,8 @@ from tests.coded import raises
 
 WRONG: dict[str, Callable[[], object]] = {
     "an input that is a number": lambda: thread().run(cast("Any", 3)),
+    "an input that is empty": lambda: thread().run(""),
+    "an input of blanks for a worker": lambda: thread().start(" \n"),
     "a decision about a ticket itself": lambda: thread().decide(cast("Any", object()), "approve"),
     "an agent's name where its tools are needed": lambda: perdure.open("memory:").resume(
         cast("Any", "clerk")
@@ -29,6 +31,8 @@ WRONG: dict[str, Callable[[], object]] = {
 }
 CODES = {
     "an input that is a number": "input_invalid",
+    "an input that is empty": "input_empty",
+    "an input of blanks for a worker": "input_empty",
     "a decision about a ticket itself": "not_text",
     "an agent's name where its tools are needed": "not_an_agent",
     "a backend that is a number": "not_a_backend",

@@ -162,6 +162,10 @@ def _messages(given: Input) -> tuple[Message, ...]:
     if given is None:
         return ()
     if isinstance(given, str):
+        if not given.strip():
+            raise Invalid(
+                "the text is empty; nothing was run.", code="input_empty", advice="Give what the user says."
+            )
         return (Message("user", (Text(given),)),)
     if not isinstance(given, Message | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(

@@ -153,10 +153,6 @@ def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun |
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     With `queue` or `at` the input is queued for a worker (`perdure serve --work`), also while another run lives.
     """
-    if not body.text.strip():
-        raise Invalid(
-            "the text is empty; nothing was run.", code="input_empty", advice="Send what the user says."
-        )
     id = call.op_id or call.server.new_id()
     if body.is_queued:
         call.check_changeable()
