@@ -145,6 +145,70 @@ def test_several_files_go_to_no_single_thread(empty: Shell) -> None:
     assert (unclear.code, unclear.error["code"]) == (2, "options_conflict")
 
 
+def test_saved_conversations_among_several_files_are_a_thread_each(empty: Shell) -> None:
+    """Each is named like its file; a later import adds the rest, and one that was edited is refused."""
+    words = ("import", "one.json", "two.json", "s1.jsonl", "--agent", "a", "--json")
+    chats = {
+        name: [{"role": "user", "content": f"Hello {name}"}, {"role": "assistant", "content": "Hi."}]
+        for name in "12"
+    }
+    more = {"role": "user", "content": "Bye."}
+    session(empty.directory, "s1")
+    for name, file in (("1", "one.json"), ("2", "two.json")):
+        (empty.directory / file).write_text(json.dumps(chats[name]))
+
+    nameless = empty("import", "one.json", "two.json", "--format", "openai-chat", "--json")
+    first = empty(*words[:3], *words[4:], "--format", "openai-chat")
+    (empty.directory / "one.json").write_text(json.dumps([*chats["1"], more]))
+    (empty.directory / "two.json").write_text(json.dumps([chats["2"][0], more]))
+    second = empty(*words[:3], *words[4:], "--format", "openai-chat")
+
+    assert [each["code"] for each in nameless.json["refused"]] == ["agent_missing"] * 2
+    added = [(each["thread"], each["messages"]) for each in first.json["sessions"]]
+    assert (first.code, added) == (0, [("one", 2), ("two", 2)])
+    assert [(each["thread"], each["messages"]) for each in second.json["sessions"]] == [("one", 1)]
+    assert (second.code, second.json["refused"][0]["code"]) == (5, "import_overlaps_from_start")
+
+
+def test_a_saved_conversation_goes_to_no_thread_of_another(empty: Shell) -> None:
+    """Its file has the name of a thread that has none of its messages; sessions beside it are imported."""
+    asked = {"type": "function", "id": "c", "function": {"name": "look", "arguments": "{}"}}
+    saved = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    (empty.directory / "other.json").write_text('[{"role": "user", "content": "Something else"}]')
+    (empty.directory / "chat.json").write_text(json.dumps(saved))
+    session(empty.directory, "s1")
+    empty.ok("import", "other.json", "--thread", "chat", "--agent", "a", "--format", "openai-chat")
+
+    ended = empty("import", "chat.json", "s1.jsonl", "--agent", "a", "--json")
+
+    assert [each["thread"] for each in ended.json["sessions"]] == ["claude-code:s1"]
+    assert [each["code"] for each in ended.json["refused"]] == ["import_thread_taken"]
+
+
+def test_a_cut_off_document_is_told_where_it_ends(empty: Shell) -> None:
+    """Also without --thread, and among others."""
+    (empty.directory / "chat.json").write_text('[{"role": "user", "content": "Rain')
+    session(empty.directory, "s1")
+
+    alone = empty("import", "chat.json", "--json")
+    among = empty("import", "s1.jsonl", "chat.json", "--json")
+
+    assert (alone.error["code"], among.json["refused"][0]["code"]) == ("not_json", "not_json")
+    assert "char 29" in alone.error["message"]
+
+
+def test_a_last_line_that_is_not_complete_is_named_with_its_file(empty: Shell) -> None:
+    """Among several files, a person has to know which."""
+    for name in ("s1", "s2"):
+        session(empty.directory, name)
+    with (empty.directory / "s2.jsonl").open("a") as file:
+        file.write('{"type":"user","uu')
+
+    told = empty.ok("import", "s1.jsonl", "s2.jsonl").out
+
+    assert "1 last line not complete yet, of s2.jsonl" in told
+
+
 def test_lines_that_were_edited_are_named_and_the_command_exits_with_4(empty: Shell) -> None:
     """Every time; a file that was refused as well is 5."""
     words = '"message":{"role":"user","content":"Question %d%s?"}'

@@ -39,6 +39,7 @@ _PACKAGES = {  # of the classes of SDKs
 # What an SDK made of an answer; no API takes it back.
 _OF_A_HELPER = frozenset({"parsed", "parsed_arguments"})
 
+_DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
 _BODIES = {
     "contents": "gemini-generate",
@@ -94,6 +95,12 @@ class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
     formats: tuple[str, ...]  # that it can have
     losses: tuple[Loss, ...] = ()
+
+    def unlike(self, format: str) -> str | None:
+        """Return the format that its content decides if it is another than `format`; dialects count as one."""
+        found = self.formats[0] if len(self.formats) == 1 else format
+        is_dialect = found == "openai-chat" and format in _DIALECTS
+        return None if found == format or is_dialect else found
 
 
 def prepared(given: object) -> PreparedInput:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
 from perdure.cli.hints import explain
-from perdure.cli.input.json_input import read_values
+from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
@@ -25,14 +24,19 @@ from perdure.cli.output.progress import working
 from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Refused
+from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import find_sources, is_server
 from perdure.integrations.importers.write import SessionReport
 from perdure.model.head import MAIN
+from perdure.model.message import Message, Text
 from perdure.model.names import check_label, did_you_mean, shown_address
+from perdure.providers.contract import Loss
 from perdure.providers.conversation_input import PreparedInput, formats_of, prepared
+from perdure.providers.registry import APIS
 from perdure.runtime.import_messages import SYSTEM_WORDS, format_of, read
+from perdure.runtime.import_overlap import said_by
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
@@ -40,7 +44,7 @@ from perdure.store.store import Store
 
 __all__ = ["Imported", "ImportedSessions", "import_"]
 
-_DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
+_NAMED = 5  # of the lines that were edited, and of the files that are not complete
 _COLUMNS = (
     Column("file", "quiet", is_id=True),
     Column("thread", "name", is_id=True),
@@ -48,10 +52,6 @@ _COLUMNS = (
     Column("calls", right=True),
     Column("timelines", "quiet", gives_way=True),
 )
-
-
-_ITEM = re.compile(r"(?:messages|input|contents)\[(\d+)\]\.?(.*)", re.DOTALL)
-_EDITED_NAMED = 5  # of the lines that were edited
 
 
 class Imported(Answer, frozen=True, kw_only=True):
@@ -171,8 +171,10 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         if unmapped:
             told = ", ".join(f"{kind} ({times})" for kind, times in sorted(unmapped.items()))
             screen.wrap(("Kept in the originals, and not in a transcript: " + told, "quiet"))
-        if torn := sum(each.torn for each in self.sessions):
-            screen.say((f"{count(torn, 'last line')} not complete yet; import again later.", "quiet"))
+        if torn := [Path(each.source).name for each in self.sessions if each.torn]:
+            named = ", ".join([*torn[:_NAMED], *(["…"] if len(torn) > _NAMED else [])])
+            told = f"{count(len(torn), 'last line')} not complete yet, of {named}; import again later."
+            screen.wrap((told, "quiet"))
         _say_unknown(screen, sum(each.calls_unknown for each in self.sessions))
         losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
         if losses:
@@ -204,7 +206,7 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
         return
     kind = session.edited[0].partition(" ")[0]
     places = [place.removeprefix(kind).strip() for place in session.edited]
-    named = ", ".join([*places[:_EDITED_NAMED], *(["…"] if len(places) > _EDITED_NAMED else [])])
+    named = ", ".join([*places[:_NAMED], *(["…"] if len(places) > _NAMED else [])])
     say = "says" if len(places) == 1 else "say"
     screen.sentence(
         ("! ", "warn"),
@@ -325,7 +327,8 @@ def import_(
 
     SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the address
     of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
-    Nothing is executed. Import again to add what is new. A file that is refused does not stop the others. Exits with 5 if
+    Nothing is executed. Import again to add what is new. Among several sources, a saved conversation becomes a thread that is
+    named like its file; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
     one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
@@ -333,9 +336,7 @@ def import_(
     made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
     """
     if thread is not None and more:
-        advice = (
-            "Name one file with --thread, or leave --thread out: each session becomes a thread of its own."
-        )
+        advice = "Name one file with --thread, or leave --thread out: each file becomes a thread of its own."
         why = f"--thread takes one conversation, and {count(1 + len(more), 'word')} came before it"
         raise _refused(why, "options_conflict", advice)
     is_thread = thread is None and len(more) == 1 and not _is_place(source)
@@ -377,19 +378,28 @@ def _import_sessions(
     if "-" in sources:
         advice = "Name the thread that the input is added to with --thread, or a path with sessions."
         raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
-    if format is not None and format not in FORMATS:
-        hint = did_you_mean(format, FORMATS).rstrip()
-        why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
-        advice = f"{hint} A wire format needs --thread.".lstrip()
-        raise _refused(why, "session_format_unknown", advice, format=format)
     alone = len(sources) == 1
+    _check_format(format, alone=alone)
     refused: list[RefusedShape] = []
-    found = _for_each(sources, lambda source: _check_source(source, format), refused, alone=alone)
+    conversations: dict[str, _Conversation] = {}
+
+    def check(source: str) -> None:
+        if alone or not _is_conversation(source, format):
+            _check_source(source, format)
+            return
+        thread = thread_id(Path(source).stem)
+        conversations[source] = _read_conversation(thread, source, format, agent, everywhere)
+
+    found = _for_each(sources, check, refused, alone=alone)
     made = _new_store(everywhere.store) if found else None
     reports: list[ImportReport] = []
 
     def add(store: Store, told: Callable[[str, int], None], source: str) -> None:
         before = sum(each.messages for each in reports)
+        if found := conversations.get(source):
+            _check_untaken(store, found, owner)
+            reports.append(_of_file(_added(store, found, agent=agent, owner=owner, once=True), found.file))
+            return
         reports.append(
             import_sessions(
                 store,
@@ -413,11 +423,20 @@ def _import_sessions(
         refused=refused,
         others=sum(report.others for report in reports),
         others_first=[name for report in reports for name in report.others_first],
-        messages=sum(report.messages for report in reports),
-        calls=sum(report.calls for report in reports),
+        messages=sum(each.messages for each in reports),
+        calls=sum(each.calls for each in reports),
         sources=len(sources),
         store_made=made,
     )
+
+
+def _check_format(format: str | None, *, alone: bool) -> None:
+    if format is None or format in FORMATS or (format in APIS and not alone):
+        return
+    hint = did_you_mean(format, FORMATS).rstrip()
+    why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
+    advice = f"{hint} A wire format needs --thread.".lstrip()
+    raise _refused(why, "session_format_unknown", advice, format=format)
 
 
 def _for_each(
@@ -500,102 +519,122 @@ def _import_messages(
     for what, label in (("provider", provider), ("model", model), ("op_id", op_id)):
         if label is not None:
             check_label(what, label)
-    given, lines = _conversation(file, format)
-    ready = prepared(given)
-    needs_agent = agent is None and not _has_thread(everywhere.store, thread)
-    with _naming_lines(file, lines):
-        if format is None:
-            format = _found_format(file, ready, thread, needs_agent=needs_agent)
-        context, _ = read(ready.value, format)  # before anything is made
-    if needs_agent:
-        raise _no_agent(thread)
+    found = _read_conversation(thread, file, format, agent, everywhere)
     made = _new_store(everywhere.store)
-    with _naming_lines(file, lines), open_store(everywhere.store) as store:
-        placed = store.thread(thread, agent=agent, owner=owner, timeline=timeline)
-        before, calls = len(placed.transcript()), len(placed.calls())
-        losses = placed.add(
-            given,
-            api=format,
+    with open_store(everywhere.store) as store:
+        added = _added(
+            store,
+            found,
+            agent=agent,
+            owner=owner,
+            timeline=timeline,
             provider=provider,
             model=model,
             whole=whole,
             once=not (again or whole),
             op_id=op_id,
         )
+    return msgspec.structs.replace(added, store_made=made)
+
+
+class _Conversation(NamedTuple):
+    """A saved conversation that was read, and the thread that it goes to."""
+
+    thread: str
+    file: str
+    given: Any
+    lines: tuple[int, ...]
+    ready: PreparedInput
+    format: str
+    said: tuple[Message, ...]
+
+
+def _read_conversation(
+    thread: str, file: str, format: str | None, agent: str | None, everywhere: Everywhere
+) -> _Conversation:
+    """Read a file before anything is made; raises `Invalid` if it cannot be read, or no agent is named for a new thread."""
+    if format in FORMATS:
+        why = f"{format} is a format of sessions, not of a saved conversation"
+        advice = "Leave --thread out: each session becomes a thread of its own."
+        raise _refused(why, "session_format_with_thread", advice, format=format)
+    given, lines = read_conversation(file)
+    ready = prepared(given)
+    needs_agent = agent is None and not _has_thread(everywhere.store, thread)
+    with naming_lines(file, lines):
+        if format is None:
+            format = _found_format(file, ready, thread, needs_agent=needs_agent)
+        context, _ = read(ready.value, format)
+    if needs_agent:
+        raise Invalid(
+            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+            code="agent_missing",
+            advice="Give --agent NAME, the agent whose thread it becomes.",
+            thread=thread,
+        )
+    system = (Message("system", (Text(context.system),)),) if context.system else ()
+    return _Conversation(thread, file, given, lines, ready, format, (*system, *context.messages))
+
+
+def _check_untaken(store: Store, found: _Conversation, owner: str | None) -> None:
+    """Raise `Conflict` if the thread that is named like a file has messages, and none of that file."""
+    with suppress(NotFound):
+        words = [entry.words for entry in store.thread(found.thread, owner=owner).transcript()]
+        if words and not said_by([each for each in words if each]) & said_by(found.said):
+            raise Conflict(
+                f"thread '{found.thread}' is not from {found.file}: they have no message in common; nothing was imported.",
+                code="import_thread_taken",
+                advice="Name another thread with --thread.",
+                thread=found.thread,
+                file=found.file,
+            )
+
+
+def _added(
+    store: Store,
+    found: _Conversation,
+    *,
+    agent: str | None,
+    owner: str | None,
+    timeline: str = MAIN,
+    **options: Any,
+) -> Imported:
+    with naming_lines(found.file, found.lines):
+        placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
+        before, calls = len(placed.transcript()), len(placed.calls())
+        losses = placed.add(found.given, api=found.format, **options)
         added = len(placed.transcript()) - before
         other = sum(each.what == SYSTEM_WORDS for each in losses)
         made_calls = placed.calls()[calls:]
         return Imported(
             thread=placed.id,
             agent=placed.agent,
-            format=format,
+            format=found.format,
             messages=added,
             calls=len(made_calls),
             calls_unknown=sum(call.state == "unknown" for call in made_calls),
-            repeated=max(0, len(context.messages) + bool(context.system) - added - other),
+            repeated=max(0, len(found.said) - added - other),
             head=HeadShape.of(placed.head),
             losses=losses_of(
-                msgspec.structs.replace(each, where=_in_file(each.where, lines)) for each in losses
+                msgspec.structs.replace(each, where=place_in_file(each.where, found.lines)) for each in losses
             ),
-            store_made=made,
-            looks_like=_other_format(ready, format) if losses else None,
+            looks_like=found.ready.unlike(found.format) if losses else None,
         )
 
 
-@contextmanager
-def _naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
-    """Let errors of the block name lines of the file in place of items of the list that they are; without lines, nothing."""
-    try:
-        yield
-    except (Invalid, Conflict) as error:
-        where, fault, differs = (error.facts.get(name) for name in ("where", "fault", "differs"))
-        if isinstance(where, str) and fault and (place := _in_file(where, lines, file)) != where:
-            facts = {**error.facts, "where": place}
-            told = f"{place} {fault}; nothing was imported."
-            raise Invalid(told, code=error.code, advice=error.advice, **facts) from error
-        if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
-            told = f"{error.message} Number {differs} is line {lines[differs - 1]} of {file}."
-            raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
-        raise
-
-
-def _in_file(where: str, lines: Sequence[int], file: str = "") -> str:
-    """Return a place of a list by the line of its file, such as "line 7: content[0]"; as it is without lines."""
-    found = _ITEM.match(where)
-    if found is None or int(found[1]) >= len(lines):
-        return where
-    line = f"line {lines[int(found[1])]}" + (f" of {file}" if file else "")
-    return f"{line}: {found[2]}" if found[2] else line
-
-
-def _conversation(file: str, format: str | None) -> tuple[Any, tuple[int, ...]]:
-    """Return what a file holds: one JSON, or a list of the messages that its lines are, with their numbers."""
-    if format in FORMATS:
-        why = f"{format} is a format of sessions, not of a saved conversation"
-        advice = "Leave --thread out: each session becomes a thread of its own."
-        raise _refused(why, "session_format_with_thread", advice, format=format)
-    given, lines = read_values(file, undone="nothing was imported")
-    whole = sum(isinstance(each, dict) and "messages" in each for each in given) if lines else 0
-    if whole:
-        advice = (
-            "Save each of them as a file of its own, as with `split -l 1 --additional-suffix=.json`, and import it "
-            "to a thread of its own."
-        )
-        raise _refused(
-            f"{file} holds {whole} conversations, one a line, and a thread holds one",
-            "conversations_several",
-            advice,
-            file=file,
-            conversations=whole,
-        )
-    return given, lines
-
-
-def _other_format(given: PreparedInput, format: str) -> str | None:
-    """Return the format that the content has if it is another than the one that was named; dialects count as one."""
-    found = given.formats[0] if len(given.formats) == 1 else format
-    is_dialect = found == "openai-chat" and format in _DIALECTS
-    return None if found == format or is_dialect else found
+def _of_file(added: Imported, file: str) -> ImportReport:
+    """Return the report of a saved conversation that came with other sources."""
+    session = SessionReport(
+        format=added.format,
+        session=added.thread,
+        source=file,
+        thread=added.thread,
+        timelines=(MAIN,) if added.messages else (),
+        messages=added.messages,
+        calls=added.calls,
+        calls_unknown=added.calls_unknown,
+        losses=tuple(msgspec.convert(added.losses, list[Loss], from_attributes=True)),
+    )
+    return ImportReport(sessions=(session,))
 
 
 def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: bool) -> str:
@@ -616,25 +655,31 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
     raise _refused(why, "format_missing", advice, candidates=candidates)
 
 
+def _is_conversation(source: str, format: str | None) -> bool:
+    """True if a source is a saved conversation: a file that holds no session."""
+    if format is not None:
+        return format not in FORMATS
+    try:
+        find_sources(source, None)
+    except (Invalid, NotFound):
+        return Path(source).is_file() and not _is_store(source) and not _is_no_conversation(source)
+    return False
+
+
 def _is_no_conversation(source: str) -> bool:
-    """True if `source` is a file in which nothing looks like a message; raises `Invalid` if it holds several."""
+    """True if `source` is a file in which nothing looks like a message.
+
+    Raises `Invalid` if it holds several conversations, or begins as JSON and is cut off.
+    """
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(_conversation(source, None)[0])
+        return not formats_of(read_conversation(source)[0])
     except Invalid as error:
-        if error.code == "conversations_several":
+        is_cut_off = error.code == "not_json" and begins_as_json(source)
+        if error.code == "conversations_several" or is_cut_off:
             raise
         return True
-
-
-def _no_agent(thread: str) -> Invalid:
-    return Invalid(
-        f"there is no thread '{thread}', and no agent was named; nothing was imported.",
-        code="agent_missing",
-        advice="Give --agent NAME, the agent whose thread it becomes.",
-        thread=thread,
-    )
 
 
 def _not_a_conversation(file: str, what: str) -> Invalid:

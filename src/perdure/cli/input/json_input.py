@@ -6,30 +6,36 @@ JSON documents are requests, replies and message lists in files.
 from __future__ import annotations
 
 import json
+import re
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
 from cyclopts import Parameter
 
-from perdure.errors import Invalid, NotFound
+from perdure.errors import Conflict, Invalid, NotFound
 from perdure.ledger.json_schema import parse_value
 
 __all__ = [
     "GivenArguments",
     "GivenFile",
     "GivenValue",
+    "begins_as_json",
+    "naming_lines",
     "parsed",
+    "place_in_file",
     "read_bytes",
+    "read_conversation",
     "read_json",
     "read_values",
     "reading_file",
     "with_argument",
 ]
 
+_ITEM = re.compile(r"(?:messages|input|contents)\[(\d+)\]\.?(.*)", re.DOTALL)
 _BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
 GivenValue: TypeAlias = Annotated[
@@ -142,6 +148,54 @@ def read_bytes(file: str, *, undone: str) -> bytes:
 def read_json(file: str, *, undone: str = "nothing was done") -> Any:
     """Return the JSON of a file; raises `Invalid` if it is none."""
     return _json_of(file, _text_of(file, undone), undone)
+
+
+def begins_as_json(file: str) -> bool:
+    """True if a file begins as an object or a list of JSON."""
+    with Path(file).open("rb") as opened:
+        return opened.read(64).lstrip()[:1] in (b"{", b"[")
+
+
+def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:
+    """Return what a file holds: one JSON, or a list of the messages that its lines are, with their numbers."""
+    given, lines = read_values(file, undone="nothing was imported")
+    whole = sum(isinstance(each, dict) and "messages" in each for each in given) if lines else 0
+    if whole:
+        raise Invalid(
+            f"{file} holds {whole} conversations, one a line, and a thread holds one; nothing was imported.",
+            code="conversations_several",
+            advice="Save each of them as a file of its own, as with `split -l 1 --additional-suffix=.json`, and import it "
+            "to a thread of its own.",
+            file=file,
+            conversations=whole,
+        )
+    return given, lines
+
+
+@contextmanager
+def naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
+    """Let errors of the block name lines of the file in place of items of the list that they are; without lines, nothing."""
+    try:
+        yield
+    except (Invalid, Conflict) as error:
+        where, fault, differs = (error.facts.get(name) for name in ("where", "fault", "differs"))
+        if isinstance(where, str) and fault and (place := place_in_file(where, lines, file)) != where:
+            facts = {**error.facts, "where": place}
+            told = f"{place} {fault}; nothing was imported."
+            raise Invalid(told, code=error.code, advice=error.advice, **facts) from error
+        if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
+            told = f"{error.message} Number {differs} is line {lines[differs - 1]} of {file}."
+            raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
+        raise
+
+
+def place_in_file(where: str, lines: Sequence[int], file: str = "") -> str:
+    """Return a place of a list by the line of its file, such as "line 7: content[0]"; as it is without lines."""
+    found = _ITEM.match(where)
+    if found is None or int(found[1]) >= len(lines):
+        return where
+    line = f"line {lines[int(found[1])]}" + (f" of {file}" if file else "")
+    return f"{line}: {found[2]}" if found[2] else line
 
 
 def read_values(file: str, *, undone: str) -> tuple[Any, tuple[int, ...]]:
