@@ -259,10 +259,12 @@ def test_a_request_under_another_format_is_told_what_it_looks_like(empty: Shell)
 
 
 def test_a_format_of_sessions_with_a_thread_says_what_it_is(empty: Shell) -> None:
-    """It needs no thread."""
+    """A saved conversation is no session, whichever way the thread is named."""
     ended = bring(empty, json.dumps(SAID), "--format", "claude-code")
+    named = empty("import", "trip", "chat.jsonl", "--format", "claude-code", "--json")
 
-    assert (ended.code, ended.error["code"]) == (2, "session_format_with_thread")
+    assert (ended.code, ended.error["code"]) == (2, "import_format_unknown")
+    assert (named.code, named.error["code"]) == (2, "session_format_with_thread")
 
 
 def test_a_call_without_a_result_is_counted(empty: Shell) -> None:

@@ -225,8 +225,35 @@ def test_lines_that_were_edited_are_named_and_the_command_exits_with_4(empty: Sh
     assert (ended.code, again.code) == (4, 4)
     assert "7 lines of s1.jsonl say something else" in told
     assert "claude-code:s1" in told
-    assert told.endswith("line 3, 4, 5, 6, 7, …")
+    assert (
+        "line 3, 4, 5, 6, 7, … Have the edited one too: perdure import s1.jsonl --format claude-code" in told
+    )
     assert again.json["sessions"][0]["edited"] == [f"line {at}" for at in range(3, 10)]
+
+
+def test_an_edited_session_is_imported_as_another_thread(empty: Shell) -> None:
+    """The command that the report names has both; a thread of another session, and several sessions, are refused."""
+    file = empty.directory / "s1.jsonl"
+    session(empty.directory, "s2")
+    file.write_text(_asked(1))
+    empty.ok("import", "s1.jsonl", "s2.jsonl")
+    file.write_text(_asked(1).replace("Question", "Answer"))
+    words = ("import", "s1.jsonl", "--format", "claude-code", "--json", "--thread")
+
+    added = empty.ok(*words, "edited").json
+    again = empty.ok(*words, "edited").json
+    taken = empty(*words, "claude-code:s2")
+    several = empty("import", ".", "--format", "claude-code", "--thread", "all", "--json")
+
+    assert [(each["thread"], each["messages"]) for each in added["sessions"]] == [("edited", 1)]
+    assert again["messages"] == 0
+    assert (taken.code, taken.error["code"]) == (4, "import_thread_taken")
+    assert (several.code, {each["code"] for each in several.json["refused"]}) == (
+        5,
+        {"session_not_for_thread"},
+    )
+    said = [empty.ok("threads", "log", name).out for name in ("claude-code:s1", "edited")]
+    assert ["Answer" in each for each in said] == [False, True]
 
 
 def test_a_file_that_is_no_session_makes_no_store(empty: Shell, tmp_path: Path) -> None:

@@ -101,7 +101,10 @@ COMMANDS: Mapping[str, str] = {
         "To have both, fork the moment before with <threads fork THREAD NAME --at {after}>, and import it with "
         "--timeline NAME; else import it to another thread, or all of it once more with --again."
     ),
-    "import_overlaps_from_start": "Import it to another thread, or all of it once more with --again.",
+    "import_overlaps_from_start": (
+        "No moment is before the change, so nothing can be forked: import it to another thread with <import FILE --thread "
+        "NAME --agent AGENT>, or all of it once more with --again."
+    ),
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),

@@ -207,12 +207,13 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
     kind = session.edited[0].partition(" ")[0]
     places = [place.removeprefix(kind).strip() for place in session.edited]
     named = ", ".join([*places[:_NAMED], *(["…"] if len(places) > _NAMED else [])])
-    say = "says" if len(places) == 1 else "say"
     screen.sentence(
         ("! ", "warn"),
-        f"{count(len(places), kind)} of {Path(session.source).name} {say} something else than when {session.thread} was "
-        f"imported, which stays as it is: {kind} {named}",
+        f"{count(len(places), kind)} of {Path(session.source).name} {'says' if len(places) == 1 else 'say'} something else "
+        f"than when {session.thread} was imported, which stays as it is: {kind} {named}",
     )
+    named = ("--format", session.format, "--thread", "NAME")
+    screen.suggest("Have the edited one too: ", "import", session.source, *named)
 
 
 def _say_unknown(screen: Screen, calls: int) -> None:
@@ -332,18 +333,19 @@ def import_(
     one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
-    says the same. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
+    says the same. With the --format of a tool, it is one session, which becomes that thread. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
     made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
     """
     if thread is not None and more:
         advice = "Name one file with --thread, or leave --thread out: each file becomes a thread of its own."
         why = f"--thread takes one conversation, and {count(1 + len(more), 'word')} came before it"
         raise _refused(why, "options_conflict", advice)
-    is_thread = thread is None and len(more) == 1 and not _is_place(source)
+    is_place = is_server(source) or Path(source).expanduser().exists()
+    is_thread = thread is None and len(more) == 1 and not is_place
     if thread is None and len(more) == 1 and not is_thread and _has_thread(everywhere.store, source):
         advice = "Name the thread with --thread, or the path as ./PATH."
         raise _refused(f"'{source}' is a thread, and a path as well", "options_conflict", advice)
-    if thread is not None or is_thread:
+    if is_thread or (thread is not None and format not in FORMATS):
         return _import_messages(
             source if thread is None else thread,
             more[0] if is_thread else source,
@@ -360,26 +362,21 @@ def import_(
         )
     if provider or model or whole or again or op_id or timeline != MAIN:
         advice = "Leave them out, or name the thread that SOURCE is added to with --thread."
-        raise _refused(
-            "--provider, --model, --whole, --again, --timeline and --op-id are for a saved conversation",
-            "options_conflict",
-            advice,
-        )
-    return _import_sessions((source, *more), format, agent, owner, everywhere)
-
-
-def _is_place(source: str) -> bool:
-    return is_server(source) or Path(source).expanduser().exists()
+        why = "--provider, --model, --whole, --again, --timeline and --op-id are for a saved conversation"
+        raise _refused(why, "options_conflict", advice)
+    return _import_sessions((source, *more), format, agent, owner, everywhere, thread)
 
 
 def _import_sessions(
-    sources: Sequence[str], format: str | None, agent: str | None, owner: str | None, everywhere: Everywhere
+    sources: Sequence[str],
+    format: str | None,
+    agent: str | None,
+    owner: str | None,
+    everywhere: Everywhere,
+    thread: str | None,
 ) -> ImportedSessions:
-    if "-" in sources:
-        advice = "Name the thread that the input is added to with --thread, or a path with sessions."
-        raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
+    _check_words(sources, format)
     alone = len(sources) == 1
-    _check_format(format, alone=alone)
     refused: list[RefusedShape] = []
     conversations: dict[str, _Conversation] = {}
 
@@ -387,8 +384,8 @@ def _import_sessions(
         if alone or not _is_conversation(source, format):
             _check_source(source, format)
             return
-        thread = thread_id(Path(source).stem)
-        conversations[source] = _read_conversation(thread, source, format, agent, everywhere)
+        name = thread_id(Path(source).stem)
+        conversations[source] = _read_conversation(name, source, format, agent, everywhere)
 
     found = _for_each(sources, check, refused, alone=alone)
     made = _new_store(everywhere.store) if found else None
@@ -407,6 +404,7 @@ def _import_sessions(
                 format=format,
                 agent=agent,
                 owner=owner,
+                thread=thread,
                 progress=lambda at: told("message", before + at.messages),
             )
         )
@@ -430,12 +428,14 @@ def _import_sessions(
     )
 
 
-def _check_format(format: str | None, *, alone: bool) -> None:
-    if format is None or format in FORMATS or (format in APIS and not alone):
+def _check_words(sources: Sequence[str], format: str | None) -> None:
+    if "-" in sources:
+        advice = "Name the thread that the input is added to with --thread, or a path with sessions."
+        raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
+    if format is None or format in FORMATS or (format in APIS and len(sources) > 1):
         return
-    hint = did_you_mean(format, FORMATS).rstrip()
     why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
-    advice = f"{hint} A wire format needs --thread.".lstrip()
+    advice = f"{did_you_mean(format, FORMATS).rstrip()} A wire format needs --thread.".lstrip()
     raise _refused(why, "session_format_unknown", advice, format=format)
 
 
@@ -555,7 +555,7 @@ def _read_conversation(
     """Read a file before anything is made; raises `Invalid` if it cannot be read, or no agent is named for a new thread."""
     if format in FORMATS:
         why = f"{format} is a format of sessions, not of a saved conversation"
-        advice = "Leave --thread out: each session becomes a thread of its own."
+        advice = "Name the thread with --thread, or leave it out: each session becomes a thread of its own."
         raise _refused(why, "session_format_with_thread", advice, format=format)
     given, lines = read_conversation(file)
     ready = prepared(given)

@@ -6,12 +6,12 @@ A source that cannot be read does not stop the others.  What was written stays, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from perdure.errors import Invalid, PerdureError, Unavailable
-from perdure.integrations.importers.session import FORMATS
+from perdure.integrations.importers.session import FORMATS, ForeignSession
 from perdure.integrations.importers.sources import SessionSource, find_sources, format_of
 from perdure.integrations.importers.write import SessionReport, write_session
 from perdure.model import names
@@ -67,6 +67,7 @@ def import_sessions(
     format: str | None = None,
     agent: str | None = None,
     owner: str | None = None,
+    thread: str | None = None,
     progress: Callable[[ImportProgress], None] | None = None,
 ) -> ImportReport:
     """Import the sessions at a path: a file, a directory, a SQLite database or the address of a PostgreSQL server.
@@ -75,6 +76,8 @@ def import_sessions(
     named like the format.  A thread that is there keeps its agent: `Conflict` if `agent` names another one.  A source that
     cannot be read is refused and listed while the others are imported; if it is the only one, its error is raised.
     So is a conversation of an export, while the others of its file are imported.
+    `thread` is the id of the thread that the only session becomes, as for a copy that was edited; None: each is named by
+    its format and id.
     Raises `Invalid` if there is no session, having written nothing.
     """
     if format is not None:
@@ -90,7 +93,8 @@ def import_sessions(
     refused: list[RefusedSource] = []
     for done, source in enumerate(sources, 1):
         try:
-            for session in format_of(source.format).read_sessions(source.place):
+            found = format_of(source.format).read_sessions(source.place)
+            for session in found if thread is None else _only(found, thread, len(sources)):
                 if isinstance(session, Invalid):
                     refused.append(_refused(source, session))
                 else:
@@ -115,6 +119,26 @@ def import_sessions(
         others=len(others),
         others_first=tuple(others[:_OTHERS_NAMED]),
     )
+
+
+def _only(
+    found: Iterable[ForeignSession | Invalid], thread: str, sources: int
+) -> list[ForeignSession | Invalid]:
+    """Return the one session of the one source, named as a thread; raises `Invalid` if there are others."""
+    every = list(found)
+    for each in every:
+        if sources > 1 or len(every) > 1 or (isinstance(each, ForeignSession) and each.carried):
+            raise Invalid(
+                f"thread '{thread}' takes one session, and no graph of LangGraph, which goes on under its own id; "
+                "nothing was imported.",
+                code="session_not_for_thread",
+                advice="Leave the thread out: each session becomes a thread of its own.",
+                thread=thread,
+            )
+        if isinstance(each, Invalid):
+            raise each
+        each.thread = thread
+    return every
 
 
 def _refused(source: SessionSource, error: PerdureError) -> RefusedSource:

@@ -24,7 +24,7 @@ import msgspec
 from perdure.context.render.media import brought_in
 from perdure.engines.contract import LabelOf
 from perdure.engines.loops import Attempts
-from perdure.errors import Invalid, Moved, NotFound, PerdureError, StaleHead
+from perdure.errors import Conflict, Invalid, Moved, NotFound, PerdureError, StaleHead
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.integrations.checkpoint_layout import (
@@ -102,6 +102,14 @@ def write_session(
     thread = _opened(store, session, agent, owner)
     found = msgspec.structs.replace(found, thread=thread.id)
     before = thread.get(SESSION_PATH, default=None)
+    known = as_object(before).get("id", session.id)
+    if known != session.id:
+        raise Conflict(
+            f"thread '{thread.id}' is session '{known}', not '{session.id}'; nothing was imported.",
+            code="import_thread_taken",
+            advice="Name another thread.",
+            thread=thread.id,
+        )
     if isinstance(before, dict) and cast("dict[str, Any]", before).get("digest") == session.digest:
         edited = as_list(cast("Json", before).get("edited"))
         return msgspec.structs.replace(found, edited=tuple(map(str, edited)))
