@@ -209,6 +209,18 @@ def test_a_last_line_that_is_not_complete_is_named_with_its_file(empty: Shell) -
     assert "1 last line not complete yet, of s2.jsonl" in told
 
 
+def test_a_session_without_a_message_is_counted_apart(empty: Shell) -> None:
+    """It makes no thread; the others are told as they are."""
+    session(empty.directory, "s1")
+    (empty.directory / "s2.jsonl").write_text(
+        _asked(1).replace("s1", "s2").replace('"type":"user"', '"type":"user","isMeta":true')
+    )
+
+    told = " ".join(empty.ok("import", ".").out.split())
+
+    assert "Added 1 message and 0 calls of 1 session; 1 other without a message." in told
+
+
 def test_lines_that_were_edited_are_named_and_the_command_exits_with_4(empty: Shell) -> None:
     """Every time; a file that was refused as well is 5."""
     words = '"message":{"role":"user","content":"Question %d%s?"}'

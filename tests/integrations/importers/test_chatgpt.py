@@ -94,6 +94,17 @@ def test_a_conversation_is_a_thread_with_its_branches(store: Store, tmp_path: Pa
     assert {entry.model for entry in store.thread("chatgpt:c-1").transcript()} == {None, "gpt-5.6"}
 
 
+def test_a_node_that_is_missing_is_a_hole_that_the_report_names(store: Store, tmp_path: Path) -> None:
+    """Main begins after it, and what is before it is a timeline; a whole tree, the control above, has no such loss."""
+    cut = conversation()
+    del cut["mapping"]["a1"]
+
+    (session,) = import_sessions(store, saved(tmp_path, cut)).sessions
+
+    assert texts(store) == ["And Voss?", "Sun."]
+    assert [loss.where for loss in session.losses if loss.what == "messages before"] == ["node u2", "node u3"]
+
+
 def test_an_export_is_imported_once_and_its_rest_when_it_has_grown(store: Store, tmp_path: Path) -> None:
     """A new export has all conversations again; one that is new is a thread of its own."""
     import_sessions(store, saved(tmp_path, conversation()))

@@ -152,7 +152,9 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         """
         _say_made(screen, self.store_made)
         said, made = count(self.messages, "message"), count(self.calls, "call")
-        screen.say(f"Added {said} and {made} of {count(len(self.sessions), 'session')}.")
+        empty = sum(each.thread is None for each in self.sessions)
+        also = f"; {count(empty, 'other')} without a message" if empty else ""
+        screen.say(f"Added {said} and {made} of {count(len(self.sessions) - empty, 'session')}{also}.")
         several = self.sources > 1
         rows = [
             (
@@ -659,11 +661,9 @@ def _is_conversation(source: str, format: str | None) -> bool:
     """True if a source is a saved conversation: a file that holds no session."""
     if format is not None:
         return format not in FORMATS
-    try:
-        find_sources(source, None)
-    except (Invalid, NotFound):
-        return Path(source).is_file() and not _is_store(source) and not _is_no_conversation(source)
-    return False
+    with suppress(Invalid, NotFound):
+        return not find_sources(source, None)[0]
+    return Path(source).is_file() and not _is_store(source) and not _is_no_conversation(source)
 
 
 def _is_no_conversation(source: str) -> bool:

@@ -104,6 +104,7 @@ def _session(place: str, conversation: Json) -> ForeignSession:
     session.originals = [Original(name=Path(place).name, content=content, media_type="application/json")]
     for node in (id for id, held in as_object(whole["mapping"]).items() if not isinstance(held, dict)):
         session.losses.append(_no_message(node))
+    session.losses += _holes(nodes)
     reading = _Tree(session, nodes, as_text(whole.get("default_model_slug")))
     session.paths = reading.paths(as_text(whole.get("current_node")))
     return session
@@ -112,6 +113,15 @@ def _session(place: str, conversation: Json) -> ForeignSession:
 def _no_message(node: str) -> Loss:
     why = "it is no message as ChatGPT writes them; it is kept in the original"
     return Loss(kind="dropped", where=f"node {node}", what="message", why=why)
+
+
+def _holes(nodes: dict[str, Json]) -> Iterator[Loss]:
+    """Yield a loss for each node whose parent the export does not have: its line begins there."""
+    for id, node in nodes.items():
+        parent = as_text(node.get("parent"))
+        if parent and parent not in nodes:
+            why = f"the node {parent[:80]} before it is not in the export, so the line that it is on begins with it"
+            yield Loss(kind="dropped", where=f"node {id}", what="messages before", why=why)
 
 
 class _Tree:
