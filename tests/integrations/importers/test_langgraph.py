@@ -549,3 +549,51 @@ def test_a_result_of_the_source_contradicts_that_a_call_was_not_done(store: Stor
     (imported,) = [call for call in store.thread("t").calls() if call.origin == "import"]
     assert paid == [0, 0]  # twice, because both graphs went on
     assert (imported.outcome, imported.evidence is not None) == ("not_done", True)
+
+
+def test_a_call_that_waits_in_a_task_of_its_own_is_made_beside_another(store: Store, tmp_path: Path) -> None:
+    """`create_agent` sends each call of a message to a task: the one that is done is not made again, the other is."""
+    agents = pytest.importorskip("langchain.agents")
+    savers, types = pytest.importorskip("langgraph.checkpoint.sqlite"), pytest.importorskip("langgraph.types")
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    from perdure.integrations.langgraph import Saver, ToolGuard
+
+    made: list[str] = []
+
+    class Model(GenericFakeChatModel):
+        """A model that takes tools."""
+
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+    def order(euro: int) -> str:
+        """Order."""
+        made.append(f"order {euro}")
+        return "ordered"
+
+    def pay(euro: int) -> str:
+        """Pay."""
+        made.append(f"pay {euro}: {types.interrupt('Pay?')}")
+        return "paid"
+
+    def compiled(saver: Any, message: AIMessage, *guards: Any) -> Any:
+        model = Model(messages=iter([message]))
+        return agents.create_agent(model, [order, pay], checkpointer=saver, middleware=guards)
+
+    called = [{"name": name, "args": {"euro": 5}, "id": name} for name in ("order", "pay")]
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with savers.SqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
+        compiled(saver, AIMessage("", tool_calls=called)).invoke({"messages": [("user", "Pay")]}, config)
+    import_sessions(store, tmp_path)
+    app = compiled(Saver(store), AIMessage("Done."), ToolGuard(store).middleware())
+    app.invoke(types.Command(resume="yes"), config, durability="sync")
+
+    states = [(call.tool, call.origin, call.state) for call in store.thread("t").calls()]
+    assert made == ["order 5", "pay 5: yes"]
+    assert sorted(states, key=str) == [
+        ("order", "import", "succeeded"),
+        ("pay", "call", "succeeded"),
+        ("pay", "import", "resolved"),
+    ]
