@@ -78,7 +78,7 @@ def test_the_order_of_keys_does_not_matter(wire: Wire, api: str) -> None:
         body = record.request or {}
         assert (record.id, asked(record, shuffled(body, chance))) == (record.id, asked(record, body))
     for record in sampled([each for each in wire.answers(api) if each.id in wire.facts], every=8):
-        if not record.is_stream:
+        if not record.is_stream and record.id != TRANSCRIPT:
             answered = shuffled(record.response, chance)
             assert (record.id, said(record, answered)) == (record.id, said(record, record.response))
 

@@ -65,7 +65,7 @@ _PARTS = (
 )
 _TYPED = {
     "cells": "typeof(revision)='integer' AND typeof(position)='integer' AND typeof(listed)='integer' "
-    "AND typeof(value) IN ('text', 'null')",
+    "AND typeof(value) IN ('text', 'null') AND typeof(digest)='blob'",
     "heads": "typeof(move)='text'",
     "entries": "typeof(body)='text'",
 }
