@@ -104,7 +104,7 @@ def arguments_of(item: Mapping[str, Any]) -> str:
         case _:
             asked = object_of(item.get("action"))
     given = {key: value for key, value in asked.items() if value is not None}
-    return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(given, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def declarations(tools: Sequence[ToolSpec], declared: Sequence[Any]) -> list[dict[str, Any]]:
