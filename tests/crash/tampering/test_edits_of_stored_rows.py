@@ -116,7 +116,9 @@ def test_an_edit_is_found_and_repeats_nothing(scene: Scene, tmp_path: Path, part
     """Each is found by `verify` or refused on use; none has an effect or a wrong answer without an error."""
     made = list(outcomes(scene, tmp_path, part))
 
-    assert [each for each in made if not each.found and not each.refused and not is_of_a_mark(each.what)] == []
+    assert [
+        each for each in made if not each.found and not each.refused and not is_of_a_mark(each.what)
+    ] == []
     assert [each for each in made if each.repeated] == []
     assert [each for each in made if each.wrong] == []
     assert [each for each in made if each.foreign] == []
