@@ -135,6 +135,16 @@ def test_columns_that_were_swapped_unnoticed_once_are_found(scene: Scene, tmp_pa
     assert (found.wrong, found.repeated, found.foreign) == ([], [], [])
 
 
+@pytest.mark.parametrize("seed", [1002614, 1003960])
+def test_a_list_of_threads_that_was_put_back_is_refused(scene: Scene, tmp_path: Path, seed: int) -> None:
+    """The log and the cells of all spaces fit each other, and are older than the heads."""
+    found = outcome(scene, tmp_path, seed)
+
+    assert found is not None
+    assert found.found
+    assert "threads" in found.refused
+
+
 def test_the_digest_of_an_empty_cell_is_verified(scene: Scene, tmp_path: Path) -> None:
     """A lease that was given back holds nothing, and no list shows it."""
     path = copied(scene.whole, tmp_path / "store.db")

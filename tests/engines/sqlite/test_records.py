@@ -54,7 +54,7 @@ messages = st.builds(
     id=ids,
     role=st.sampled_from(("user", "assistant")),
     body=digests,
-    size=st.integers(0, 10**6),
+    size=st.integers(100, 10**6),  # more than the words of a row: only its own words have a message's size
     vendor=st.none() | digests,
 )
 events = st.one_of(

@@ -197,7 +197,7 @@ class SqliteEngine:
         self._rows = Rows(Index(), str(self._path), self._lock.writes if self._lock else lambda: -1)
         self._scanned = scan.Bodies()
         self._spaces: dict[str, int] = {}
-        self._seals = Seals()
+        self._seals = Seals(read_only=self._options.read_only)
 
     def _lock_file(self) -> FileLock:
         return self._guard("it was not opened", lambda: FileLock(self._lock_path, mode_beside(self._path)))

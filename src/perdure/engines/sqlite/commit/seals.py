@@ -76,10 +76,13 @@ _CELLS = "SELECT name, revision, CAST(value AS BLOB), listed, position FROM cell
 class Seals:
     """The spaces that one opening of a store has found to be as their newest writes left them."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, *, read_only: bool) -> None:
+        """Begin with none; a reader answers from what is left of a log, a writer needs all of it."""
         self._sound: set[int] = set()
         self._log = LogRows()
+        self._reaches_heads = (
+            read_only  # whether the log was found to have the rows that heads name, or is not asked
+        )
         self._is_listed = False  # whether the listed cells were found to be sound
         self._is_complete = False  # whether the names of all spaces were found to be sound
 
@@ -108,6 +111,9 @@ class Seals:
         is_writing = db.in_transaction
         with snapshot(db):
             rows.look(db)
+            if not self._reaches_heads:
+                _check_end_of_log(db)
+                self._reaches_heads = True
             try:
                 cells = _stored_cells(db, space, name)
                 if again:
@@ -231,6 +237,15 @@ def _check_rows_of_heads(db: Database, space: int) -> None:
                 "head_damaged",
                 timeline=timeline,
             )
+
+
+def _check_end_of_log(db: Database) -> None:
+    """Raise `Corrupt` if a head names a row after the last one: the log was put back, and with it what its spaces hold."""
+    if db.execute("SELECT max(commit_row) > (SELECT coalesce(max(id), 0) FROM log) FROM heads").get:
+        raise damaged(
+            "the log ends before a commit that a head names: rows were removed, or put back to an older version; nothing was used.",
+            "log_cut_off",
+        )
 
 
 def note_space(db: Database, number: int, name: str) -> None:
