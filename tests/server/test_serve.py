@@ -172,6 +172,7 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path, is_taken: bool) 
 
     A signal that comes as soon as it says that it serves ends it in order.
     """
+    perdure.open(tmp_path / "store.db").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         if not is_taken:

@@ -202,6 +202,30 @@ def test_a_mistyped_name_is_told_what_it_may_have_meant(street: Shell, subtests:
     assert street.ok("verify", "--json").json == before
 
 
+def test_a_mistyped_store_is_told_what_it_may_have_meant_and_never_made(
+    street: Shell, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by commands that go on until they are stopped."""
+    (street.directory / "app_of_a_mistyped_store.py").write_text(
+        'from perdure import Agent\nagent = Agent("helper", backend="openai:gpt-5.6")\n'
+    )
+    monkeypatch.syspath_prepend(street.directory)
+    code = "--code app_of_a_mistyped_store:agent"
+
+    for words in (
+        "serve --port 0",
+        f"work {code}",
+        "mcp --operator",
+        "keys add me --role viewer",
+        "runs start a Hello",
+    ):
+        with subtests.test(words):
+            ended = street(*words.split(), "--store", "perdur.db")
+
+            assert (ended.code, "Did you mean --store perdure.db?" in ended.err) == (3, True), ended
+            assert not (street.directory / "perdur.db").exists()
+
+
 def test_a_name_that_is_close_to_nothing_is_no_reason_to_guess(
     street: Shell, subtests: pytest.Subtests
 ) -> None:

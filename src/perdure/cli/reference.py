@@ -38,7 +38,7 @@ A bare noun means `ls`, so `perdure threads` lists threads; where `ls` needs a t
 ## The store
 
 The store is `--store`, else `$PERDURE_STORE`, else `./perdure.db`.
-Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates anything.
+Only `init`, `import`, `chat` and `demo` make one, and `serve` one that is no file: a mistyped path never creates anything.
 
 ## Moments
 

@@ -1,6 +1,7 @@
 """Opening the store that a command works on.
 
-Only `init`, `import`, `chat` and `demo` make one: a mistyped path never creates anything.
+Only `init`, `import`, `chat` and `demo` make one, and `serve` one that is no file: a mistyped path never creates
+anything.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def reading(everywhere: Everywhere) -> Generator[Store]:
 
 
 @contextmanager
-def writing(everywhere: Everywhere) -> Generator[Store]:
-    """Open the store for writing; raises `NotFound` if there is none."""
-    with _known(everywhere, lambda: open_store(everywhere.store, create=False)) as store:
+def writing(everywhere: Everywhere, *, create: bool = False) -> Generator[Store]:
+    """Open the store for writing; raises `NotFound` if there is none, unless it may `create` one."""
+    with _known(everywhere, lambda: open_store(everywhere.store, create=create)) as store:
         yield store
 
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from perdure.cli.input.stores import server_installed, telemetry
+from perdure.cli.input.stores import server_installed, telemetry, writing
 from perdure.cli.input.user_code import found_in, what_to_type
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console
 from perdure.cli.usage import to_be_named
+from perdure.engines.registry import file_of
 from perdure.errors import Invalid
 from perdure.runtime.agent.agent import Agent
 from perdure.shapes.text import safe_json
-from perdure.store.open_store import open as open_store
 
 if TYPE_CHECKING:
     from perdure.server.serve import Serving
@@ -102,7 +102,7 @@ def serve(
             output.flush()
 
     with (
-        open_store(everywhere.store) as store,
+        writing(everywhere, create=file_of(everywhere.store) is None) as store,
         telemetry(store) as metrics,
         redirect_stdout(sys.stderr),
         _warnings_printed(is_wanted=not everywhere.verbose),
