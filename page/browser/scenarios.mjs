@@ -1156,6 +1156,15 @@ export const scenarios = {
       await item('likes trams').waitFor();
       await page.getByRole('button', { name: 'Redo' }).click();
       await item('likes trams').waitFor({ state: 'detached' });
+      // A search says that meaning was not searched; the list of all, the control, has nothing to say about that.
+      const how = page.getByText('Searched by words alone.');
+      assert.equal(await how.count(), 0);
+      await page.getByRole('searchbox', { name: 'Search' }).fill('Lisbon');
+      await page.getByRole('searchbox', { name: 'Search' }).press('Enter');
+      await how.waitFor();
+      await page.getByRole('searchbox', { name: 'Search' }).fill('');
+      await page.getByRole('searchbox', { name: 'Search' }).press('Enter');
+      await how.waitFor({ state: 'detached' });
       // Another person changes something between: the undo that was looked at is not made.
       await settled();
       const id = await page.evaluate(async () => (await (await fetch(`${window.root}v1/memory/dora`)).json()).items[0].id);

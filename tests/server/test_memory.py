@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perdure
 from perdure.store.store import Store
-from tests.server.client import Client, key
+from tests.memory.remembering import by_letters
+from tests.server.client import Client, key, serving
 
 ITEM = "/v1/memory/ann/items/{id}"
 
@@ -110,6 +113,19 @@ def test_the_last_changes_are_listed_as_far_as_they_are_asked_for(
     assert ([each["text"] for each in last["commits"]], last["more"]) == (["Ann likes trams."], True)
     assert (len(every["commits"]), every["more"]) == (2, False)
     assert [each[1] for each in changes(client, f"?item={item}")] == ["Ann lives in Porto."]
+
+
+def test_a_search_by_words_alone_says_so(client: Client, tmp_path: Path, item: str) -> None:
+    """The answer says how meaning is searched, too; control: with an embedding function nothing is missing."""
+    by_words = client.get("/v1/memory/ann?q=Porto").json
+    with perdure.open(tmp_path / "vectors.db", embed=by_letters) as store:
+        store.memory("ann").add("Ann lives in Porto.")
+        with serving(store) as other:
+            by_meaning = other.get("/v1/memory/ann?q=Porto").json
+
+    assert (by_words["legs"], len(by_words["found"])) == (["text"], 1)
+    assert "perdure memory search" in by_words["missing"]
+    assert (by_meaning["legs"], by_meaning["missing"]) == (["text", "vector"], None)
 
 
 @pytest.mark.parametrize("limit", [{"owners": ["bob"]}, {"threads": ["chat"]}, {"agents": ["assistant"]}])

@@ -25,6 +25,11 @@ export class Pages<P extends Page, T> {
     return first ? [first.body, ...this.#further].flatMap((page) => this.itemsOf(page)) : [];
   }
 
+  /** The first page as the server sent it; null: it is not read yet. */
+  get first(): P | null {
+    return this.#first.data?.body ?? null;
+  }
+
   get next(): string | null {
     return (this.#further.at(-1) ?? this.#first.data?.body)?.next ?? null;
   }

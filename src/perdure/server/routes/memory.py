@@ -18,6 +18,7 @@ from perdure.store.memory import Memory
 __all__: list[str] = []
 
 _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+_WORDS_ALONE = "`perdure memory search` searches by meaning too if the small model is installed."
 
 
 @route("GET", "/v1/memory", "read")
@@ -57,7 +58,12 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
         found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
         shapes = [FoundShape.of(each) for each in found]
         answer = MemorySearch(
-            owner=owner, query=query.q, legs=list(found.legs), found=shapes, near=[], missing=None
+            owner=owner,
+            query=query.q,
+            legs=list(found.legs),
+            found=shapes,
+            near=[],
+            missing=None if "vector" in found.legs else _WORDS_ALONE,
         )
         return Paged(answer, None)
     items = memory.items(kind=query.kind, scope=query.scope)
