@@ -272,8 +272,8 @@ def test_a_list_of_agents_is_named_once(street: Shell) -> None:
     missing = street("work", "--code", "app:nope", "--until-idle")
     unknown = street("work", "--code", "nope", "--until-idle")
 
-    assert "Write --code app:agents." in missing.err
-    assert "Write --code app:agents." in unknown.err
+    assert "Write --code MODULE:NAME, such as app:agents." in missing.err
+    assert "Write --code MODULE:NAME, such as app:agents." in unknown.err
 
 
 @pytest.mark.parametrize(

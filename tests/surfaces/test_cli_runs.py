@@ -669,15 +669,29 @@ def test_a_run_that_was_cut_off_names_the_call(bread: Shell) -> None:
 
 
 def test_a_suggested_command_names_the_code_that_is_here(bread: Shell) -> None:
-    """If one agent is declared in this directory; controls: none, and two."""
+    """If this directory declares the agent of the thread once; controls: not at all, another agent, and twice."""
+    clerk = 'clerk = Agent("payer")'
     told = [bread.ok("runs").out]
-    (bread.directory / "app.py").write_text('clerk = Agent("payer")')
-    told.append(bread.ok("runs").out)
-    (bread.directory / "other.py").write_text('clerk = Agent("other")')
-    told.append(bread.ok("runs").out)
+    for name, text in (("bank", 'banker = Agent("banker")'), ("app", clerk), ("other", clerk)):
+        (bread.directory / f"{name}.py").write_text(text)
+        told.append(bread.ok("runs").out)
 
-    assert ["--code app:clerk" in each for each in told] == [False, True, False]
-    assert ["--code MODULE:NAME" in each for each in told] == [True, False, True]
+    assert ["--code app:clerk" in each for each in told] == [False, False, True, False]
+    assert ["--code MODULE:NAME" in each for each in told] == [True, True, False, True]
+
+
+def test_a_queued_run_names_the_code_of_its_own_agent(shell: Shell) -> None:
+    """A program that declares another one alone is not what begins it."""
+    (shell.directory / "bank.py").write_text('banker = Agent("banker")')
+    (shell.directory / "shop.py").write_text('agents = [make("shopper")]')
+
+    other = shell.ok("runs", "start", "t", "Hello", "--agent", "shopper")
+    own = shell.ok("runs", "start", "u", "Hello", "--agent", "banker")
+    absent = shell("serve", "--code", "nope:agents")
+
+    assert "A worker begins it: perdure work --code MODULE:NAME" in other.out
+    assert "A worker begins it: perdure work --code bank:banker" in own.out
+    assert "Write --code MODULE:NAME, such as bank:banker." in absent.err
 
 
 @pytest.mark.parametrize("effect", ["read_only", "external_write"])

@@ -241,7 +241,8 @@ def command(words: str, about: Subject) -> str:
     elif words in ("runs ls THREAD", "calls ls THREAD", "approvals ls THREAD"):  # without one, of all threads
         words = words.removesuffix(" THREAD")
     if "MODULE:NAME" in words:
-        words = " ".join(with_code_here(words.split(" ")))
+        threads = () if about.thread is None else (about.thread,)
+        words = " ".join(with_code_here(words.split(" "), about.store, threads=threads, agent=about.agent))
     return with_store(f"perdure {words}", about.store)
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -23,10 +24,11 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 from cyclopts import Parameter
 
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureError
 from perdure.model.names import did_you_mean
 from perdure.runtime.agent.agent import Agent
 from perdure.runtime.tools.tool import Tool
+from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
@@ -49,6 +51,7 @@ __all__ = [
 _FILES_MAX = 50
 _BYTES_MAX = 256 * 1024
 _SHOWN = 3
+_THREADS_MAX = 20  # whose agents are looked up for a hint
 
 
 class Declared(NamedTuple):
@@ -64,16 +67,29 @@ def what_to_type(agent: str | None = None) -> str:
     fits = list(
         dict.fromkeys(each.code for each in found if agent in (None, each.agent))
     )  # a list has several
+    if fits and agent is None:  # another agent may be meant, declared where the files do not show it
+        return f"Write --code MODULE:NAME, such as {' or '.join(fits[:_SHOWN])}."
     if fits:
         return f"Write --code {' or --code '.join(fits[:_SHOWN])}."
     hint = did_you_mean(agent or "", (each.agent for each in found))
     return f"{hint}Write --code MODULE:NAME; for an agent that app.py keeps as planner, --code app:planner."
 
 
-def code_here() -> str | None:
-    """Return what to write after `--code` for the only agent that is declared here; None: there is none, or several."""
-    found = {each.code for each in declared_here()}
-    return found.pop() if len(found) == 1 else None
+def code_here(place: str, *, threads: Iterable[str] = (), agent: str | None = None) -> str | None:
+    """Return what to write after `--code` for that agent, or for the agents of those threads of the store at `place`.
+
+    None: they are declared nowhere here or in several places, or it is not known which agents they are.
+    """
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for each in declared_here():
+        found[each.code].add(each.agent)
+    wanted = {agent} if agent is not None else set[str]()
+    with suppress(PerdureError):  # what is said beside is the answer, and this a hint
+        if found and agent is None:
+            with open_store(place, read_only=True) as store:
+                wanted = {store.thread(each).agent for each in islice(threads, _THREADS_MAX)}
+    fits = [code for code, agents in found.items() if wanted and wanted <= agents]
+    return fits[0] if len(fits) == 1 else None
 
 
 def as_module(code: str) -> str | None:

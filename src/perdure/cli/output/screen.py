@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
+from perdure.cli.options import EVERYWHERE
 from perdure.model.names import short_ids
 from perdure.shapes.text import inline, safe
 
@@ -147,11 +148,14 @@ def console(*, stderr: bool = False) -> Console:
 _CODE = "MODULE:NAME"  # what --code takes, in commands that are suggested
 
 
-def with_code_here(words: Iterable[str]) -> list[str]:
-    """Return the words of a command with the agent that is declared in this directory, if there is one alone."""
+def with_code_here(
+    words: Iterable[str], store: str | None, *, threads: Iterable[str] = (), agent: str | None = None
+) -> list[str]:
+    """Return the words of a command with where this directory declares the agent, or those of threads of a store."""
     from perdure.cli.input.user_code import code_here  # it loads agents, which most commands do without
 
-    code = code_here()
+    place = store or os.environ.get("PERDURE_STORE", EVERYWHERE.store)
+    code = code_here(place, threads=threads, agent=agent)
     return [code if code and word == _CODE else word for word in words]
 
 
@@ -199,13 +203,23 @@ class Screen:
             line = line[: len(shown) - 1] + Text("…")
         self._console.print(line, soft_wrap=True)
 
-    def suggest(self, label: str, *words: str, store: str | None = None) -> None:
+    def suggest(
+        self,
+        label: str,
+        *words: str,
+        store: str | None = None,
+        threads: Iterable[str] = (),
+        agent: str | None = None,
+    ) -> None:
         """Print a command to go on with, as it can be typed or copied; `store` where it is another than the command's.
 
-        Ids that Perdure made are shown as tables show them, so that the command fits the line.
+        Ids that Perdure made are shown as tables show them, so that the command fits the line.  MODULE:NAME becomes
+        the code of that agent, or of the agents of those threads, if this directory has it.
         """
         named = store or self._store
-        typed = [self.short_id(word) for word in (with_code_here(words) if _CODE in words else words)]
+        if _CODE in words:
+            words = tuple(with_code_here(words, named, threads=threads, agent=agent))
+        typed = [self.short_id(word) for word in words]
         self.command(label, f"perdure {shlex.join((*typed, *(('--store', named) if named else ())))}")
 
     def command(self, label: str, typed: str) -> None:

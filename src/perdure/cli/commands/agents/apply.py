@@ -59,7 +59,9 @@ class AgentApplyAnswer(Answer, frozen=True, kw_only=True):
             )
         if self.backend:
             code = ("--code", "MODULE:NAME") if self.tools else ()
-            screen.suggest("Talk to it: ", "chat", self.name, *code, store=to_be_named(self.store))
+            screen.suggest(
+                "Talk to it: ", "chat", self.name, *code, store=to_be_named(self.store), agent=self.name
+            )
 
 
 def apply(

@@ -95,7 +95,14 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
             screen.suggest("Stop it before it starts: ", "runs", "cancel", self.thread, call.run or "RUN")
         if call.run and call.state in ("approved", "denied"):
             screen.suggest(
-                "A worker goes on, or: ", "runs", "resume", self.thread, call.run, "--code", "MODULE:NAME"
+                "A worker goes on, or: ",
+                "runs",
+                "resume",
+                self.thread,
+                call.run,
+                "--code",
+                "MODULE:NAME",
+                threads=(self.thread,),
             )
 
     def show_change(self, screen: Screen) -> None:

@@ -83,8 +83,9 @@ class Calls(CallPage, Answer, frozen=True, kw_only=True):
             screen.wrap(
                 ("A call that is started was under way when its process ended; its run settles it.", "quiet")
             )
-            screen.suggest("Resume its run: ", *resume)
-            screen.suggest("Or all runs:    ", "work", "--code", "MODULE:NAME")
+            screen.suggest("Resume its run: ", *resume, threads=(cut.thread,))
+            threads = {each.thread for each in self.calls if each.state == "started"}
+            screen.suggest("Or all runs:    ", "work", "--code", "MODULE:NAME", threads=threads)
         unclear = next((each for each in self.calls if each.state in UNCLEAR), None)
         if unclear is not None:
             place = (unclear.thread, screen.short_id(unclear.id, ids))

@@ -43,7 +43,9 @@ class Settled(CallAfter, Answer, frozen=True, kw_only=True):
         if call.state == "requested":
             again = "It starts again when its run goes on: "
             run = (call.run,) if call.run else ()
-            screen.suggest(again, "runs", "resume", self.thread, *run, "--code", "MODULE:NAME")
+            screen.suggest(
+                again, "runs", "resume", self.thread, *run, "--code", "MODULE:NAME", threads=(self.thread,)
+            )
 
     @property
     def _moved(self) -> tuple[Part, ...]:

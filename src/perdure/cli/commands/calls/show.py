@@ -60,7 +60,9 @@ class CallShowAnswer(CallDetail, Answer, frozen=True, kw_only=True):
             screen.suggest("Say it: ", "calls", "resolve", *place, "done", "--why", "TEXT")
             screen.say(("        not_done, if it was not done", "quiet"))
             screen.say(("Or ask its tool, if that has a reconcile hook:", "quiet"))
-            screen.suggest("        ", "calls", "reconcile", *place, "--code", "MODULE:NAME")
+            screen.suggest(
+                "        ", "calls", "reconcile", *place, "--code", "MODULE:NAME", threads=(self.thread,)
+            )
 
 
 def is_settled_later(found: CallDetail) -> bool:

@@ -122,8 +122,12 @@ class RunLsAnswer(RunPage, Answer, frozen=True, kw_only=True):
         ready = [each for each in free if each.decided or each.interrupted]
         if ready:
             first = ready[0]
-            screen.suggest("Go on:  ", "runs", "resume", first.id, "--code", "MODULE:NAME")
-            screen.suggest("Or all: ", "work", "--code", "MODULE:NAME")
+            screen.suggest(
+                "Go on:  ", "runs", "resume", first.id, "--code", "MODULE:NAME", threads=(first.thread,)
+            )
+            screen.suggest(
+                "Or all: ", "work", "--code", "MODULE:NAME", threads={each.thread for each in ready}
+            )
         waiting = [each for each in self.calls if each.state == "awaiting_approval" and not each.undone]
         asked = next((each for each in waiting if each.thread not in self.held), None)
         if asked is not None:

@@ -116,10 +116,19 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
             screen.suggest("Release it: ", "runs", "release", self.thread, "--run", self.run.id)
         elif self.run.state == "created":
             screen.gap()
-            screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME")
+            screen.suggest("A worker begins it: ", "work", "--code", "MODULE:NAME", threads=(self.thread,))
         elif self.run.interrupted or self.run.state == "waiting":
             screen.gap()
-            screen.suggest("Go on: ", "runs", "resume", self.thread, self.run.id, "--code", "MODULE:NAME")
+            screen.suggest(
+                "Go on: ",
+                "runs",
+                "resume",
+                self.thread,
+                self.run.id,
+                "--code",
+                "MODULE:NAME",
+                threads=(self.thread,),
+            )
         elif self.run.state == "failed" and self.parent is None:
             screen.gap()
             suggest_retry(screen, self.thread, self.run.id)
@@ -127,7 +136,9 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
 
 def suggest_retry(screen: Screen, thread: str, run: str, indent: str = "") -> None:
     """Print the command that retries a failed run."""
-    screen.suggest(f"{indent}Try again: ", "runs", "resume", thread, run, "--code", "MODULE:NAME")
+    screen.suggest(
+        f"{indent}Try again: ", "runs", "resume", thread, run, "--code", "MODULE:NAME", threads=(thread,)
+    )
 
 
 def show(

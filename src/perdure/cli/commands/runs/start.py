@@ -48,6 +48,7 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
             "work",
             "--code",
             "MODULE:NAME",
+            threads=(self.thread,),
         )
 
 
