@@ -1147,6 +1147,11 @@ export const scenarios = {
       await sure.getByRole('button', { name: 'Forget it' }).click();
       await item('likes trams').waitFor({ state: 'detached' });
       await page.getByText('Changes', { exact: true }).click();
+      // What an undone turn had noted is no item, and its change says so; the others, the control, do not.
+      const made = page.getByRole('list', { name: 'Changes of this memory' }).getByRole('listitem');
+      await made.filter({ hasText: 'wants a boat' }).getByText('withdrawn').waitFor();
+      assert.equal(await made.getByText('withdrawn').count(), 1);
+      assert.equal(await item('wants a boat').count(), 0);
       const undo = page.getByRole('button', { name: 'Undo the last change' });
       const really = page.getByRole('alertdialog', { name: 'Undo the last change?' });
       await undo.click();

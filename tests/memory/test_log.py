@@ -11,10 +11,11 @@ from perdure import Store
 from perdure.history.space import Space
 from perdure.memory import write
 from perdure.model.memory import items_of
+from perdure.shapes.memory_log import MemoryCommit
 from perdure.store import memory as memories
 from perdure.store.memory import Memory
 from tests.crash.campaign import SEED, sized
-from tests.memory.remembering import remembering
+from tests.memory.remembering import forgetting, remembering
 
 MANY = 3_000
 
@@ -55,6 +56,30 @@ def test_the_changes_of_any_item_are_those_that_reading_all_finds(store: Store, 
         assert [each.digest for each in found] == expected[:3], f"seed {SEED}"
         assert more or len(expected) <= 3, f"seed {SEED}"
     assert ann.changes_of("never") == ([], False)
+
+
+def test_a_change_whose_turn_was_undone_is_withdrawn(store: Store, ann: Memory) -> None:
+    """What is forgotten and added in threads, until a redo, or in a removed thread; control: what a program writes is no thread's to take back."""
+    ann.add("likes tea", id="n")
+    gone = forgetting(store, "t1")
+    noted = remembering(store, "t2", "likes fjords", name="m")
+
+    def listed() -> list[tuple[str | None, bool]]:
+        shown = [MemoryCommit.of(ann, each) for each in ann.log()]
+        return [(each.did, each.withdrawn) for each in shown]
+
+    before = listed()
+    gone.undo()
+    noted.undo()
+    undone = listed()
+    gone.redo()
+    noted.redo()
+    redone = listed()
+    noted.rm()
+
+    assert before == redone == [("added", False), ("forgotten", False), ("added", False)]
+    assert undone == [("added", True), ("forgotten", True), ("added", False)]
+    assert listed() == [("added", True), ("forgotten", False), ("added", False)]
 
 
 def commits_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:

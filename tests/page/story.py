@@ -29,6 +29,7 @@ from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
 from perdure.providers.contract import Finished, ModelEvent, ReasoningChunk, TextChunk
 from perdure.testing import Script, say, use
+from tests.memory.remembering import remembering
 
 __all__ = ["HOSTILE"]
 
@@ -198,6 +199,7 @@ def _tell(store: Store) -> None:
     undone.run("Second.", id="u2")
     for text in ("Dora lives in Porto.", "Dora likes trams."):
         store.memory("dora").add(text)
+    remembering(store, "wish", "Dora wants a boat.", name="boat", owner="dora").undo()
     hostile = store.thread('<img src=x onerror="window.ran=1">', agent=planner, owner="<b>eve</b>")
     for number, text in enumerate(HOSTILE):
         hostile.run(

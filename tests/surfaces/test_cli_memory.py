@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure.cli.input.users import os_user
+from tests.memory.remembering import forgetting
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -142,6 +143,21 @@ def test_the_log_of_a_memory_says_who_wrote_it(shell: Shell, kept: str) -> None:
     ]
     assert "when" in session.shown
     assert max(map(len, session.shown.splitlines())) <= 80
+
+
+def test_the_log_of_a_memory_marks_what_an_undo_of_a_thread_has_withdrawn(shell: Shell, kept: str) -> None:
+    """The item is there again, and the log says why; control: before the undo nothing is marked."""
+    with perdure.open(shell.store) as store:
+        thread = forgetting(store, "chat", kept)
+    before = shell.ok("memory", "log", kept, "--owner", "ann", "--json").json["commits"]
+
+    shell.ok("threads", "undo", thread.id)
+
+    commits = shell.ok("memory", "log", kept, "--owner", "ann", "--json").json["commits"]
+    assert kept in shell.ok("memory", "ls", "--owner", "ann").out
+    assert [(each["did"], each["withdrawn"]) for each in before] == [("forgotten", False), ("added", False)]
+    assert [(each["did"], each["withdrawn"]) for each in commits] == [("forgotten", True), ("added", False)]
+    assert shell.ok("memory", "log", "--owner", "ann").out.count("forgotten, withdrawn") == 1
 
 
 def test_searching_without_the_extra_says_what_to_install(

@@ -208,6 +208,7 @@ class Memory(HeldProxy[memory.Memory]):
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)
     changes_of = AsyncMethod(memory.Memory.changes_of)
+    is_withdrawn = AsyncMethod(memory.Memory.is_withdrawn)
     at = AsyncMethod(memory.Memory.at)
     undo = AsyncMethod(memory.Memory.undo)
     redo = AsyncMethod(memory.Memory.redo)

@@ -31,6 +31,9 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     thread: str | None  # that wrote it; null: it was written directly
     by: str | None  # who wrote it directly, where that was said
     items: list[str]  # that it added, changed or forgot
+    withdrawn: (
+        bool  # of no effect now: a turn of that thread made it and was undone, or the thread is removed
+    )
     text: str | None  # of the item asked for, or the first, as this change left it, or forgot it; null: gone
 
     @classmethod
@@ -51,6 +54,7 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
             thread=None if is_direct else entry.author,
             by=entry.author if is_direct else None,
             items=items,
+            withdrawn=subject is not None and memory.is_withdrawn(subject, entry),
             text=now or before or None,
         )
 

@@ -17,6 +17,7 @@ from perdure.engines.contract import Step
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, reader, timelines
 from perdure.memory import OwnerMemory, Recall, relevant, write
+from perdure.memory.index import read_versions
 from perdure.memory.visibility import Judged, Visibility, as_of, resolve
 from perdure.model import names
 from perdure.model.digest import Digest
@@ -35,6 +36,7 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.model.names import made_at_of
+from perdure.model.patch import Put
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
 from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
@@ -233,6 +235,16 @@ class Memory:
             found.append(LogEntry.of(step))
             commit = step.commit.first_parent
         return found, commit is not None
+
+    def is_withdrawn(self, id: str, change: LogEntry) -> bool:
+        """True if a change of this item counts for nothing now: a turn of a thread made it, and no live head reaches it.
+
+        So it is after an undo of that turn, until a redo, and for good once the thread is removed.
+        """
+        prefix = item_prefix(check_item_id(id))
+        written = [op.value for op in change.patch.ops if isinstance(op, Put) and op.path.startswith(prefix)]
+        sources = [each.source for each in read_versions(self._memory.space, written)]
+        return any(source is not None and not self._memory.reach.holds(source) for source in sources)
 
     def _last_write(self, id: str, commit: Digest) -> Step | None:
         """Return the commit that wrote the newest version of an item that a commit has; None: it has none."""

@@ -83,7 +83,7 @@ class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
 
 @route("GET", "/v1/memory/{owner}/log", "read")
 def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
-    """List the last changes of a memory, newest first; one that was undone is not listed."""
+    """List the last changes of a memory, newest first; one undone here is not listed, one undone in its thread is withdrawn."""
     memory, size = _memory(call), page_size(query.limit)
     if query.item is None:
         found = memory.log(limit=size + 1)

@@ -51,7 +51,7 @@ class MemoryLog(MemoryChanges, Answer, frozen=True, kw_only=True):
             _COLUMNS,
             [
                 (
-                    each.did or each.reason,
+                    f"{each.did or each.reason}{', withdrawn' if each.withdrawn else ''}",
                     ("–", "quiet") if each.text is None else shortened(each.text, _TEXT_LENGTH),
                     each.by or each.thread or "",
                     moment(each.at)[5:16],
@@ -93,7 +93,7 @@ def log(
 
     An item was added, edited, kept (so that it no longer depends on the thread that wrote it) or forgotten. Each has
     the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it. A change that was undone
-    is not listed; redo brings it back.
+    here is not listed; redo brings it back. One of a thread stays listed, as withdrawn, while the thread has undone it.
     """
     with reading(everywhere) as store:
         memory = known_memory(store, owner)
