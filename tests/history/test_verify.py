@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure.engines.contract import CellWrite, Fact, Hold, LedgerEntry, Move, Write
 from perdure.engines.memory import MemoryEngine, MemoryStore
 from perdure.errors import Unavailable
-from perdure.history import artifacts
+from perdure.history import artifacts, timelines
 from perdure.history.changes import patch_builder
 from perdure.history.tree import EMPTY
 from perdure.history.verify import VerifyReport, verify
@@ -368,6 +368,27 @@ def test_a_message_that_cannot_be_read_is_named(hand: Hand) -> None:
     assert faults(hand) == [(Kind.BODY, bad)]
     hand.forget([bad])
     assert faults(hand) == []
+
+
+def test_a_fault_is_placed_on_the_timeline_that_people_work_on() -> None:
+    """What several have is on main; what main has not is on one that is there, not on one that was dropped before it."""
+    hand = Hand()
+    shared = hand.say("user", "on all of them")
+    hand.fork("again", shared)
+    forked = hand.say("user", "on forks alone", timeline="again")
+    hand.fork("work", forked)
+    timelines.drop(hand.space, "again", op_id=None)
+    for commit in (shared, forked):
+        message = hand.space.step(commit).changeset.events[0]
+        assert isinstance(message, MessageAppended)
+        damage(hand.engine, hand.space.name, message.body)
+
+    places = sorted(str(fault.place).partition(", ")[2] for fault in verify(hand.engine).faults)
+
+    assert places == [
+        f"turn 1 of 'main', commit {shared}",
+        f"turn 2 of 'work', commit {forked}",
+    ]
 
 
 def test_a_damaged_argument_or_value_is_named_by_its_call_or_path() -> None:

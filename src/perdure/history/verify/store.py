@@ -22,16 +22,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 
 import msgspec
 
 from perdure.engines import loops, shared_rules
-from perdure.engines.contract import Engine, Fact
+from perdure.engines.contract import Engine, Fact, Hold
 from perdure.errors import Corrupt, Forgotten, NotFound, PerdureError
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
+from perdure.history.reader import DROPPED
 from perdure.history.space import STORE, THREADS, Space, label_of, words_for
 from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
@@ -60,6 +62,7 @@ from perdure.model.commit import (
 )
 from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import MessageAppended, ToolCallCompleted, ToolCallRequested
+from perdure.model.head import MAIN
 from perdure.model.lists import ListChild, ListNode, check_child, decode_node
 from perdure.model.message import decode_message
 from perdure.model.patch import Edit, Patch, Put
@@ -425,7 +428,9 @@ def _turn_of(engine: Engine, fault: Fault) -> str:
     if fault.kind not in (Kind.BODY, Kind.VALUE, Kind.ARTIFACT) or fault.digest is None:
         return ""
     with suppress(PerdureError):
-        for hold in engine.holds(fault.space, limit=_HEADS_MAX):
+        for hold in sorted(
+            engine.holds(fault.space, limit=_HEADS_MAX), key=partial(_place_in_search, engine, fault.space)
+        ):
             at = hold.head.commit
             while at is not None:
                 page = engine.steps(fault.space, at, limit=_STEPS_MAX)
@@ -437,6 +442,15 @@ def _turn_of(engine: Engine, fault: Fault) -> str:
                         )
                 at = page[-1].commit.first_parent
     return ""
+
+
+def _place_in_search(engine: Engine, space: str, hold: Hold) -> int:
+    """Return when a timeline is looked at for the place of a fault: main first, and what was dropped last."""
+    if hold.head.timeline == MAIN:
+        return 0
+    with suppress(PerdureError):
+        return 1 if engine.cell(space, DROPPED + hold.head.timeline) is None else 2
+    return 1
 
 
 def _written(changeset: Changeset, digest: Digest) -> str:
