@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,6 +161,36 @@ with perdure.open("memory:") as store:
     except perdure.errors.RunFailed:
         print("failed")
 """
+
+
+VERIFYING = """
+import perdure
+with perdure.open("store.db") as store:
+    print(len(store.verify().faults))
+"""
+
+
+def test_no_fault_is_printed_where_nobody_asked_for_it(store: Store, tmp_path: Path) -> None:
+    """As no failure is, also in a program that runs nothing, and on the command line; control: with a handler it is."""
+    store.thread("t", agent=Agent("clerk", backend=Script(say("Done.")))).run("Buy some milk")
+    store.close()
+    with sqlite3.connect(tmp_path / "store.db") as behind:
+        behind.execute("UPDATE log SET bodies = replace(bodies, 'milk', 'fish')")
+    behind.close()
+
+    # Not of the fork server, which has loaded what runs agents.
+    quiet, typed, loud = [
+        subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for words in (
+            ["-c", VERIFYING],
+            ["-m", "perdure", "verify", "--store", "store.db"],
+            ["-c", f"import logging; logging.basicConfig()\n{VERIFYING}"],
+        )
+    ]
+
+    assert (quiet.stdout, quiet.stderr) == ("1\n", "")
+    assert (typed.returncode, typed.stderr) == (6, "")
+    assert loud.stderr.endswith("ERROR:perdure.store:verified store.db: 1 fault\n")
 
 
 def test_nothing_is_printed_where_nobody_asked_for_it() -> None:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -52,6 +52,9 @@ from perdure.model.limits import Limits
 from perdure.model.memory import MEMORY
 from perdure.model.run import Cost, Usage
 
+if TYPE_CHECKING:
+    from logging import Logger
+
 __all__ = [
     "AGENTS",
     "ALIVE",
@@ -73,6 +76,7 @@ __all__ = [
     "read_record",
     "removed",
     "stale_because_removed",
+    "store_log",
     "words_for",
 ]
 
@@ -603,6 +607,16 @@ def agent_after(agent: Space, step: Step) -> Digest | None:
         if applied is not None:
             return applied.receipt.heads[0].commit
     return step.commit.reads.agent_commit
+
+
+def store_log() -> Logger:
+    """Return what stores log to; without a handler of the program nothing is printed."""
+    import logging  # only here: a program that opens a store and reads does not need it
+
+    package = logging.getLogger("perdure")
+    if not package.handlers:  # else `logging` itself prints warnings
+        package.addHandler(logging.NullHandler())
+    return logging.getLogger("perdure.store")
 
 
 def applied_id(commit: Digest) -> str:

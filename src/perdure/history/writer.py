@@ -40,7 +40,7 @@ from perdure.history.changes.patch_builder import (
     own_source,
     reapply,
 )
-from perdure.history.space import Space, removed, stale_because_removed
+from perdure.history.space import Space, removed, stale_because_removed, store_log
 from perdure.model import canonical, names
 from perdure.model.commit import (
     NO_LEDGER,
@@ -252,14 +252,10 @@ def submit(space: Space, write: Write, onto: Head) -> Receipt:
     try:
         return space.engine.apply(write)
     except InDoubt:
-        import logging  # only here: most programs never need it
-
         found = space.engine.recorded(space.name, write.op_id)
         is_there = found is not None and found.intent == write.intent
         told = "it is stored" if is_there else "whether it is stored is not known"
-        logging.getLogger("perdure.store").warning(
-            "write %s of %s was in doubt: %s", write.op_id, space.label, told
-        )
+        store_log().warning("write %s of %s was in doubt: %s", write.op_id, space.label, told)
         if found is None or not is_there:
             raise
         return found.receipt

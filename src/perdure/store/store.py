@@ -350,10 +350,7 @@ class Store:
         """
         points = None if since is None else since.points
         report = verify.verify(self._resources.engine, since=points, progress=progress)
-        import logging  # only here: a program that opens a store and reads does not need it
-
-        level = logging.INFO if report.ok else logging.ERROR
-        logging.getLogger("perdure.store").log(level, "verified %s: %d faults", self.url, len(report.faults))
+        report.log(self.url)
         return report
 
     def gc_plan(self, policy: RetentionPolicy) -> RetentionPlan:

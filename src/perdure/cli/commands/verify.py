@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -72,9 +71,8 @@ def verify(
     with engine(everywhere) as opened, checking("Checking", quiet=everywhere.json) as progress:
         wanted = None if space is None else [_space(opened, each) for each in space]
         report = verification.verify(opened, spaces=wanted, since=points, progress=progress)
-    level = logging.INFO if report.ok else logging.ERROR  # as Store.verify has it
     address = shown_address(everywhere.store)
-    logging.getLogger("perdure.store").log(level, "verified %s: %d faults", address, len(report.faults))
+    report.log(address)
     if save is not None:
         _save(save, {**(points or {}), **report.points})
     verified = Verified.of(address, report)

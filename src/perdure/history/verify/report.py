@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import Corrupt, Forgotten, PerdureError, Unavailable
-from perdure.history.space import STORE
+from perdure.history.space import STORE, store_log
 from perdure.model import canonical
 from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
@@ -93,6 +94,12 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """True if there is no fault."""
         return not self.faults
+
+    def log(self, store: str) -> None:
+        """Write one line to the log: how many faults `store` has."""
+        many = len(self.faults)
+        level = logging.INFO if self.ok else logging.ERROR
+        store_log().log(level, "verified %s: %d %s", store, many, "fault" if many == 1 else "faults")
 
 
 class _SavedPoints(msgspec.Struct, frozen=True, kw_only=True):
