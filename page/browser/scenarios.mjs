@@ -778,6 +778,11 @@ export const scenarios = {
       await call.getByText('Ledger entries, result and key').click();
       await call.getByRole('region', { name: 'What the model is shown of the result' }).getByText('4711').waitFor();
       assert.deepEqual(sent, [{ outcome: 'done', why: 'the statement of March', value: { reference: 4711 } }]);
+      // The transcript keeps what the model was shown, and says what is known by now.
+      await go('/threads/deposit');
+      const shown = page.getByRole('region', { name: 'Transcript' });
+      await shown.getByText('settled later: done').waitFor();
+      await picture('settle-later');
     });
   },
 

@@ -373,6 +373,24 @@ def test_the_inbox_says_of_a_repeat_what_its_card_says(store: Store, outcome: st
     assert listed["message"] == card["message"]
 
 
+def test_the_turns_say_as_what_an_unclear_call_was_settled(store: Store) -> None:
+    """Beside the error that the model was shown then; control: before that nothing is said."""
+
+    @perdure.tool(effect="financial")
+    def pay(amount: int) -> str:
+        raise TimeoutError("no answer")
+
+    agent = assistant(use("pay", amount=13), say("Hm."), tools=[pay])
+    (call,) = store.thread("rent", agent=agent).run("Pay").unclear_calls
+    with serving(store, agent) as client:
+        before = client.get("/v1/threads/rent/turns").json
+        client.post(f"/v1/threads/rent/calls/{call}/resolve", {"outcome": "done", "why": "a letter"})
+        after = client.get("/v1/threads/rent/turns").json
+
+    assert before["turns"][0]["unclear"] == after["turns"][0]["unclear"] == [call]
+    assert (before["settled"], after["settled"]) == ({}, {call: "done"})
+
+
 def test_calls_are_listed_by_effect(store: Store) -> None:
     """Those of another effect are left out; control: without the filter they are there."""
     agent = assistant(use("look"), say("Seen."), tools=[look])

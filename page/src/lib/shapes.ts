@@ -31,7 +31,7 @@ export interface Turn {
   run: string | null; status: string | null; why: string | null; backend: string | null;
   input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean; damaged?: boolean;
 }
-export interface TurnPage { thread: string; timeline: string; turns: Turn[]; more: boolean }
+export interface TurnPage { thread: string; timeline: string; turns: Turn[]; settled: Record<string, string>; more: boolean }
 export interface GraphNode { commit: string; parents: string[]; timelines: string[]; turn: Turn }
 export interface GraphPage { thread: string; nodes: GraphNode[]; more: boolean; dropped: number }
 export interface Commit {

@@ -14,6 +14,7 @@ export class Turns {
   loaded = $state(false); // the total is known
   problem = $state.raw<Problem | null>(null);
   readonly byPosition = new SvelteMap<number, Turn>();
+  readonly settled = new SvelteMap<string, string>(); // by call that ended unclear: as what it was settled later
   readonly visible = new SvelteSet<number>();
   #fetching = new Map<number, AbortController>();
   #used: number[] = [];
@@ -65,7 +66,7 @@ export class Turns {
       const asked = ++this.#asked;
       const at = `position:${positions[positions.length - 1]}`;
       const page = await get<TurnPage>(threadUrl(this.thread, 'turns', { timeline: this.timeline, at, limit: positions.length }), control.signal);
-      this.#keep(page.turns, asked);
+      this.#keep(page, asked);
       this.problem = null;
     } catch (error) {
       if (!control.signal.aborted) this.problem = asProblem(error);
@@ -74,7 +75,8 @@ export class Turns {
     }
   }
 
-  #keep(turns: Turn[], asked: number): void {
+  #keep({ turns, settled }: TurnPage, asked: number): void {
+    for (const [call, outcome] of Object.entries(settled)) this.settled.set(call, outcome);
     for (const turn of turns) {
       if ((this.#askedFor.get(turn.position) ?? 0) > asked) continue; // a later request was answered before this one
       this.byPosition.set(turn.position, turn);
@@ -97,7 +99,7 @@ export class Turns {
       if (first && first.position > this.total + 1 && this.total > 0 && grown < BLOCK) return await this.refresh(BLOCK);
       const before = first && this.byPosition.get(first.position - 1);
       if (before && before.after !== first.before) this.byPosition.clear();
-      this.#keep(page.turns, asked);
+      this.#keep(page, asked);
       for (const position of [...this.byPosition.keys()]) if (position > total) this.byPosition.delete(position);
       this.total = total;
     } catch (error) {

@@ -301,16 +301,18 @@ class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     timeline: str
     turns: list[TurnShape]
+    settled: dict[str, str]  # by unclear call: as what it was settled after its turn
     more: bool  # whether there are older ones beyond the limit
 
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
         """Return the last turns at a moment; None: all."""
-        turns = turns_of(seen, limit=limit)
+        turns = _with_states(thread, seen, turns_of(seen, limit=limit))
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
-            turns=_with_states(thread, seen, turns),
+            turns=turns,
+            settled=_settled_later(thread, turns),
             more=bool(turns) and turns[0].before is not None,
         )
 
@@ -328,17 +330,19 @@ class TurnLog(LogPage, frozen=True, kw_only=True):
     """The turns of a line, newest first."""
 
     turns: list[TurnShape]
+    settled: dict[str, str]  # by unclear call: as what it was settled after its turn
 
     @classmethod
     def of(cls, thread: Thread, seen: View, *, limit: int | None) -> Self:
         """Return the last turns at a moment; None: all."""
-        turns = turns_of(seen, limit=limit)
+        turns = _with_states(thread, seen, turns_of(seen, limit=limit))
         return cls(
             thread=thread.id,
             timeline=thread.timeline,
             heads=_heads(thread, {turn.after for turn in turns}),
             more=bool(turns) and turns[0].before is not None,
-            turns=_with_states(thread, seen, reversed(turns)),
+            turns=turns[::-1],
+            settled=_settled_later(thread, turns),
         )
 
 
@@ -523,7 +527,19 @@ def _with_states(thread: Thread, seen: View | None, turns: Iterable[Turn]) -> li
     ]
 
 
-def _heads(thread: Thread, shown: set[Digest]) -> dict[str, list[str]]:
+def _settled_later(thread: Thread, turns: Iterable[TurnShape]) -> dict[str, str]:
+    """Return the calls that ended unclear and whose result became known after what a model was shown, with their outcomes."""
+    found: dict[str, str] = {}
+    for call in (call for turn in turns for call in turn.unclear):
+        with suppress(NotFound):
+            record = thread.trace(call, history=False).record
+            # A result that no conversation holds came after the one that is shown.
+            if record.result_label == "" and record.state in ("resolved", "succeeded"):
+                found[call] = record.outcome or "done"
+    return found
+
+
+def _heads(thread: Thread, shown: Container[str]) -> dict[str, list[str]]:
     heads: dict[str, list[str]] = {}
     for hold in thread.timelines():
         commit = hold.head.commit

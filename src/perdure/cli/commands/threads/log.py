@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, cast
 
-import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.errors import CODES
@@ -38,7 +37,6 @@ from perdure.shapes.conversation import (
     turn_name,
 )
 from perdure.shapes.text import inline, shortened
-from perdure.store.thread import Thread
 from perdure.switching.commit import REASON as SWITCHED
 
 __all__ = ["FullLog", "Graph", "GraphNode", "Log", "LogAnswer", "TurnsAnswer", "log", "turns"]
@@ -67,9 +65,6 @@ class _Ended(LogPage, Answer, frozen=True, kw_only=True):
 class Log(TurnLog, _Ended, frozen=True, kw_only=True):
     """The turns of a line, newest first."""
 
-    settled: dict[str, str] = msgspec.field(
-        default_factory=dict[str, str]
-    )  # by call shown with an unknown outcome: as what it was settled later
     whole: ClassVar[bool] = False  # of messages and changed paths
 
     @property
@@ -224,20 +219,7 @@ def log(
         seen = view_at(found, at)
         if commits:
             return LogAnswer.of(found, seen, limit=limit or None)
-        shown = (FullLog if full else Log).of(found, seen, limit=limit or None)
-        return msgspec.structs.replace(shown, settled=_settled_later(found, shown.turns))
-
-
-def _settled_later(thread: Thread, turns: list[TurnShape]) -> dict[str, str]:
-    """Return the calls that are shown with an error and whose result became known afterwards, with their outcomes."""
-    messages = [message.message or {} for turn in turns for message in turn.messages]
-    results = [result for message in messages for result in message.get("toolResults", ())]
-    failed = {result["callId"] for result in results if result["status"] == "error"}
-    # A result that no conversation holds came after the one that is shown.
-    found = (
-        [each for each in thread.calls() if each.id in failed and each.result_label == ""] if failed else []
-    )
-    return {each.id: each.outcome or "done" for each in found if each.state in ("resolved", "succeeded")}
+        return (FullLog if full else Log).of(found, seen, limit=limit or None)
 
 
 def _what(commit: CommitShape) -> str:
