@@ -455,10 +455,12 @@ def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell
     assert planned["timelines"] == ["idea"]
     assert "forgotten" in shell.ok("threads", "show", "shopping", "--dropped").out
     for command in (("show", "shopping"), ("log", "shopping", "--graph")):
-        listed = shell.ok("threads", *command)
-        assert "idea" not in listed.out
-        assert "1 dropped timeline is left out; --dropped shows all." in " ".join(listed.out.split())
+        seen = shell.ok("threads", *command)
+        assert "idea" not in seen.out
+        assert "1 dropped timeline is left out; --dropped shows all." in " ".join(seen.out.split())
         assert "idea" in shell.ok("threads", *command, "--dropped").out
+    (listed,) = shell.ok("threads", "--json").json["threads"]
+    assert listed["timelines"] == list(marks[-1].values()).count(None) == len(marks[-1]) - 1
     assert shell("threads", "log", "shopping", "--dropped").code == 2
     assert shell("state", "get", "shopping", "/todos.json").code == 0
 

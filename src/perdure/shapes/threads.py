@@ -89,7 +89,7 @@ class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
     begun_at: str
     last_at: str | None  # of the newest commit of main; null: nothing is committed
     turns: int
-    timelines: int
+    timelines: int  # without those that were dropped
     head: HeadShape
 
     @classmethod
@@ -104,7 +104,10 @@ class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
             begun_at=stamp(thread.begun_at),
             last_at=stamp(newest.at) if newest else None,
             turns=newest.turn if newest else 0,
-            timelines=len(thread.timelines()),
+            timelines=sum(
+                not each.sealed or thread.removal_state(each.head.timeline) is None  # who drops one, seals it
+                for each in thread.timelines()
+            ),
             head=HeadShape.of(seen.head),
         )
 
