@@ -16,7 +16,6 @@ from perdure.shapes.text import shortened, stamp
 
 if TYPE_CHECKING:
     from perdure.history.query import StateChange
-    from perdure.model.digest import Digest
     from perdure.model.event import AgentHandedOff
     from perdure.projections.transcript import TranscriptEntry, Turn
     from perdure.providers.contract import Loss
