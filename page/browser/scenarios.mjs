@@ -584,7 +584,13 @@ export const scenarios = {
       await page.getByText('One was merged into the other').waitFor();
       await page.getByRole('link', { name: 'Open' }).first().click();
       await page.getByText('merged side').waitFor();
-      await page.goBack();
+      // Who wrote a value that the merge brought: a turn of the other timeline, and the link leads there.
+      await go('/threads/merging?tab=state&path=/trip.json');
+      await page.getByText('Written in turn 2 of side,').waitFor();
+      await page.getByRole('link', { name: 'Show turn 2' }).click();
+      await page.waitForFunction(() => new URL(location.href).searchParams.get('timeline') === 'side');
+      await page.getByRole('heading', { name: 'Turn 2' }).waitFor();
+      await go('/threads/merging/diff?a=main&b=side');
       await picture('merged');
       await side.getByRole('button', { name: 'Promote' }).click();
       await page.getByRole('dialog', { name: 'Promote side' }).getByText('4 messages and 1 call come to main').waitFor();

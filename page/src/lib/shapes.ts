@@ -81,7 +81,7 @@ export interface StatePage { commit: string | null; prefix: string; paths: Entry
 export interface StateValue extends Value { path: string; commit: string | null }
 export interface Blame {
   path: string; place: (string | number)[]; preview: string; commit: string; turn: number; reason: string; at: string; author: string | null;
-  run: string | null; backend: string | null; message: Message | null;
+  run: string | null; backend: string | null; message: Message | null; merged_from: string | null;
 }
 export interface PathVersion {
   commit: string; before: string | null; turn: number; apart: boolean; reason: string; input: string; at: string; run: string | null;
