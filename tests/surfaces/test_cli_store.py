@@ -775,6 +775,26 @@ def test_a_restore_over_a_newer_store_says_how_to_restore_beside_it(shell: Shell
     assert "`perdure restore night.db --store OTHER.db`" in ended.error["hint"]
 
 
+def test_a_restore_over_a_thread_without_commits_names_the_thread(shell: Shell) -> None:
+    """By its id, as for one with commits."""
+    shell.ok("backup", "night.db")
+    shell.ok("runs", "start", "later", "Hello", "--agent", "helper")
+
+    ended = shell("restore", "night.db", "--json")
+
+    assert "in thread 'later'" in ended.error["message"]
+    assert ended.error["facts"]["threads"] == ["later"]
+
+
+def test_a_backup_to_a_stream_is_refused(shell: Shell) -> None:
+    """No file of that name is made; control: it is, if it is meant."""
+    ended = shell("backup", "-", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "backup_no_stream")
+    assert not (shell.directory / "-").exists()
+    assert shell.ok("backup", "./-", "--json").json["backup"] == "./-"
+
+
 def test_a_newer_store_that_is_set_aside_is_named_with_what_it_has(shell: Shell) -> None:
     """With the command that compares both."""
     shell.ok("backup", "night.db")

@@ -136,6 +136,23 @@ def test_a_graph_counts_only_messages_as_turns(shell: Shell) -> None:
     assert [(each["kind"], each["number"]) for each in picks] == [("pick", 3)] * 3
 
 
+def test_turns_to_pick_may_be_listed_with_commas(shell: Shell) -> None:
+    """As words of their own; control: with what is no turn it is the name of a moment."""
+    picked = shell.ok(
+        "threads", "cherry-pick", "shopping", "1,2..3", "--onto", "what-if", "--theirs", "--dry-run"
+    )
+    ended = shell("threads", "cherry-pick", "shopping", "1,x", "--onto", "what-if", "--json")
+
+    apart = ("threads", "cherry-pick", "shopping", "1", "2..3", "--onto", "what-if", "--theirs", "--dry-run")
+    assert picked.out == shell.ok(*apart).out
+    assert ended.code == 3
+
+
+def test_a_mistyped_thread_is_not_said_to_be_begun(shell: Shell) -> None:
+    """By a command that only reads."""
+    assert "; nothing was done. " in shell("threads", "log", "shoping").err
+
+
 def test_a_list_that_ends_with_picks_does_not_call_them_turns(shell: Shell) -> None:
     """It is a list of changes then."""
     shell.ok("threads", "cherry-pick", "shopping", "3", "--onto", "what-if", "--theirs")

@@ -81,6 +81,7 @@ __all__ = [
     "onto_itself",
     "origin_of",
     "remove_if_disk_full",
+    "space_of",
 ]
 
 CopyProgress: TypeAlias = Callable[[str, int, int], None]
@@ -364,11 +365,12 @@ def _check_claim(wanted: Cell, there: Cell | None, left: str) -> None:
 
 
 def _thread(source: Engine, thread: str) -> directory.Record:
-    store = _space(source, STORE, lambda: 0)
+    store = space_of(source, STORE, lambda: 0)
     return directory.find(store, thread, undone="nothing was copied", advice="Name a thread of the source.")
 
 
-def _space(engine: Engine, name: str, clock: Callable[[], int]) -> Space:
+def space_of(engine: Engine, name: str, clock: Callable[[], int] = lambda: 0) -> Space:
+    """Return a space of a store that is copied or compared; without a clock it is for reading."""
     label = label_of(engine, name)
     return Space(engine=engine, name=name, label=label, clock=clock, ids=Ids(clock), cache=NodeCache())
 
@@ -419,7 +421,7 @@ class _Copier:
         else:
             self._check_current(names)
         threads = [each.space for each in held.held_threads(self._target) if each.space in set(names)]
-        ids = partial(directory.ids_of, _space(self._target, STORE, self._clock))
+        ids = partial(directory.ids_of, space_of(self._target, STORE, self._clock))
         return CopyReport(
             id=self._arrival.id,
             source=self._arrival.source,
@@ -559,7 +561,7 @@ class _Copier:
         ended = unknown = 0
         why = _WHY[self._arrival.kind]
         for name in names:
-            space = _space(self._target, name, self._clock)
+            space = space_of(self._target, name, self._clock)
             if self._target.cell(name, ALIVE) is not None:
                 continue  # the thread was removed
             leases = list(loops.cells(self._target, name, prefix=lease.LEASE))

@@ -14,7 +14,7 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import checking, working
 from perdure.cli.output.screen import Screen
 from perdure.cli.output.verified import Verified
-from perdure.errors import NotFound
+from perdure.errors import Invalid, NotFound
 from perdure.ledger import verify as verification
 from perdure.model.names import shown_address
 from perdure.shapes.text import size
@@ -61,6 +61,12 @@ def backup(
     The copy is the store as it was at one moment, and can be opened like any other. It is
     checked as `perdure verify` does.
     """
+    if dest == "-":
+        raise Invalid(
+            "a backup is a file, not a stream; nothing was copied.",
+            code="backup_no_stream",
+            advice="Name a new file; one that is called - is ./-.",
+        )
     if not Path(dest).absolute().parent.is_dir():
         raise NotFound(
             f"{dest} would be in a directory that is not there; nothing was copied.",

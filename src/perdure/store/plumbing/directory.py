@@ -119,7 +119,7 @@ def find(
     id: str,
     timeline: str = MAIN,
     *,
-    undone: str = "nothing was begun",
+    undone: str = "nothing was done",
     advice: str = "Name its agent= to begin one.",
 ) -> Record:
     """Read the record of a thread, with the agent that `timeline` has now.
@@ -257,6 +257,11 @@ def threads(store: Space, *, after: str | None = None) -> Iterator[tuple[str, Re
 
 def ids_of(store: Space, spaces: Iterable[str]) -> list[str]:
     """Return the ids of the threads of these spaces, sorted; the name of a space whose thread was removed or is damaged."""
+    return sorted(ids_by_space(store, spaces).values())
+
+
+def ids_by_space(store: Space, spaces: Iterable[str]) -> dict[str, str]:
+    """Return the ids of the threads of these spaces, as `ids_of` does, by the name of the space."""
     ids: dict[str, str] = {}
     for space in spaces:
         ids[space] = space
@@ -268,7 +273,7 @@ def ids_of(store: Space, spaces: Iterable[str]) -> list[str]:
     for id, record, _ in threads(store) if unnamed else ():
         if record.space in unnamed:
             ids[record.space] = id
-    return sorted(ids.values())
+    return ids
 
 
 def _page_of_threads(

@@ -20,7 +20,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -31,7 +31,7 @@ from perdure.engines import loops, registry
 from perdure.engines.contract import Engine
 from perdure.engines.replays import lacking
 from perdure.errors import Conflict, Corrupt, Invalid, NotFound
-from perdure.history.space import AGENTS, THREADS, words_for
+from perdure.history.space import AGENTS, STORE, THREADS, words_for
 from perdure.history.verify import Progress, VerifyReport
 from perdure.ledger import held, verify
 from perdure.ledger.held import COPIES
@@ -47,7 +47,9 @@ from perdure.store.copy import (
     onto_itself,
     origin_of,
     remove_if_disk_full,
+    space_of,
 )
+from perdure.store.plumbing import directory
 from perdure.store.upkeep.selection import Selection
 
 __all__ = ["RestoreReport", "restore"]
@@ -246,7 +248,15 @@ def _is_unfinished(present: Engine, source: Engine) -> bool:
 
 def _target_newer(present: Engine, newer: Sequence[str], place: str, backup: str) -> Conflict:
     """Return the error for a store with writes that the backup lacks; it names the newer threads first."""
-    named = [words_for(present, space) for space in sorted(newer, key=_by_interest)]
+    ids: dict[str, str] = {}
+    with suppress(Corrupt):  # a damaged directory
+        ids = directory.ids_by_space(
+            space_of(present, STORE), [each for each in newer if each.startswith(THREADS)]
+        )
+    named = [
+        f"thread '{ids[space]}'" if space in ids else words_for(present, space)
+        for space in sorted(newer, key=_by_interest)
+    ]
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     return Conflict(
         f"{place} has writes that the backup lacks, in {', '.join(named[:_SHOWN])}{more}; nothing was restored.",
@@ -256,7 +266,9 @@ def _target_newer(present: Engine, newer: Sequence[str], place: str, backup: str
         store=place,
         backup=shown_address(backup),
         spaces=tuple(newer),
-        threads=tuple(label_or_name(present, each) for each in newer if each.startswith(THREADS)),
+        threads=tuple(
+            ids.get(each) or label_or_name(present, each) for each in newer if each.startswith(THREADS)
+        ),
     )
 
 

@@ -359,7 +359,7 @@ def cherry_pick(
         list[str],
         Parameter(
             name="TURNS",
-            help="Turns such as 4 and 7, a range such as 4..6, or the name of any commit of the timeline",
+            help="Turns such as 4 7 or 4,7, a range such as 4..6, or the name of any commit of the timeline",
         ),
     ],
     /,
@@ -388,6 +388,7 @@ def cherry_pick(
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with (reading if dry_run else writing)(everywhere) as store:
+        turns = [each for words in turns for each in _apart(words)]
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
         done: list[str] = []
         found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
@@ -443,6 +444,12 @@ def _stopped(
         paths=paths,
         picked=list(done),
     )
+
+
+def _apart(words: str) -> list[str]:
+    """Return the turns of a list such as 4,7, or the words themselves if they are none."""
+    listed = words.split(",")
+    return listed if all(map(_TURNS.match, listed)) else [words]
 
 
 def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
