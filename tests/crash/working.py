@@ -14,6 +14,7 @@ from pathlib import Path
 
 import perdure
 from perdure import Agent, Call, Outcome, RunLimits, Store
+from perdure.context.render.call_summaries import is_note
 from perdure.model.context import Context
 from perdure.model.message import Message, Text, ToolCall
 from perdure.model.run import Usage
@@ -33,9 +34,10 @@ class Planner:
     backend = "script:planner"
 
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
-        """Call the tool that the last message names, or say that it is done if that is a result."""
+        """Call the tool that the last message names, or say that it is done if that is a result, or a note on one."""
         last, used = context.messages[-1], Usage(input_tokens=10, output_tokens=10)
-        tool, number = last.text.split() if last.role == "user" else ("say", "0")
+        is_input = last.role == "user" and not is_note(last)
+        tool, number = last.text.split() if is_input else ("say", "0")
         if tool == "say":
             yield Finished(message=Message("assistant", (Text("done"),)), usage=used, stop="end")
         else:
