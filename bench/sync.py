@@ -53,7 +53,8 @@ def slow_syncs(milliseconds: float) -> None:
         start = time.perf_counter()
         usleep(wanted)
         times.append(time.perf_counter() - start)
-    late = round(1e6 * min(times)) - wanted  # what it takes to be woken up, and no waiting for a busy processor
+    # What it takes to be woken up, and no waiting for a busy processor.
+    late = round(1e6 * min(times)) - wanted
     os.environ[_TOLD] = str(max(1, wanted - late))
     slow_syncs_as_told()
 

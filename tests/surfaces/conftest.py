@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,12 +33,18 @@ def _bank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A shell in an empty directory, with nothing set in the environment."""
+def empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shell]:
+    """A shell in an empty directory, with nothing set in the environment; programs that it imports go with it."""
     monkeypatch.chdir(tmp_path)
     for name in ("PERDURE_STORE", "PERDURE_DEBUG", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    return Shell(tmp_path, capsys, monkeypatch)
+    before = set(sys.modules)
+    yield Shell(tmp_path, capsys, monkeypatch)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(f"{tmp_path}/"):
+            del sys.modules[name]
 
 
 @pytest.fixture
