@@ -266,8 +266,11 @@ def test_a_follower_here_hears_of_each_attempt_at_a_call(store: Store) -> None:
 
     @perdure.tool(effect="read_only", retry=Retry(attempts=2, delay=0.0))
     def look() -> str:
-        """Find it at the second attempt."""
+        """Find it at the second attempt; each ends once the follower has heard that it began."""
         attempts.append(1)
+        ends_at = time.monotonic() + 60
+        while states().count("started") < len(attempts) and time.monotonic() < ends_at:
+            time.sleep(0.001)
         if len(attempts) == 1:
             raise LookupError("not yet")
         return "found"
@@ -275,14 +278,17 @@ def test_a_follower_here_hears_of_each_attempt_at_a_call(store: Store) -> None:
     thread_of(store, say("Hello.")).run("Hello")
     thread = thread_of(store, use("gate"), use("look"), say("Done."), tools=(gate, look))
     seen: list[Happening] = []
+
+    def states() -> list[str]:
+        return [each.state for each in seen if isinstance(each, CallProgress) and each.tool == "look"]
+
     follower = threading.Thread(target=lambda: seen.extend(_until_ended(thread, ready, times=1)))
     follower.start()
     assert ready.wait(60)
     thread.run("go")
     follower.join(60)
 
-    states = [each.state for each in seen if isinstance(each, CallProgress) and each.tool == "look"]
-    assert states.count("started") == 2
+    assert states().count("started") == 2
 
 
 def test_after_an_undo_a_follower_goes_on_from_what_both_lines_share(store: Store) -> None:
