@@ -104,7 +104,7 @@ def test_the_note_stays_where_the_call_ended(store: Store) -> None:
 
 
 def test_what_the_steps_were_shown_is_rebuilt(store: Store) -> None:
-    """Before the call had ended, when it had, and after that; a history read anew gives the same prompt."""
+    """A history that is read anew gives the same prompt: before the call ended, when it ended, and later."""
     thread, script, call = asked(store, say("Ann is paid."), say("Bye."))
     thread.decide(call, "approve", by="me")
     thread.resume()

@@ -21,6 +21,7 @@ import perdure
 from perdure import Agent
 from perdure.model.context import Context
 from perdure.providers.contract import ModelEvent, TextChunk
+from perdure.server.protocols import ai_sdk
 from perdure.store.store import Store
 from perdure.testing import Script, say, step, think, use
 from tests.server.client import TOKEN, serving
@@ -189,11 +190,16 @@ def played(store: Store) -> dict[str, Any]:
         name: threading.Event()
         for name in ("use_chat_resume", "use_chat_cut_for_good", "ag_ui_resume", "ag_ui_last_event_id")
     }
+    return play(store, SCENARIOS, held)
+
+
+def play(store: Store, scenarios: list[str], held: dict[str, threading.Event]) -> dict[str, Any]:
+    """Let the clients play scenarios against a server of the store; return what each found, or why it failed."""
     declared = agents(held)
     for name, agent in declared.items():
         store.thread(name, agent=agent, owner="ann")
     with serving(store, *declared.values()) as client:
-        command = [node() or "node", "scenarios.mjs", f"http://127.0.0.1:{client.port}", TOKEN, *SCENARIOS]
+        command = [node() or "node", "scenarios.mjs", f"http://127.0.0.1:{client.port}", TOKEN, *scenarios]
         process = subprocess.Popen(
             command,
             cwd=CLIENTS,
@@ -207,7 +213,7 @@ def played(store: Store) -> dict[str, Any]:
         finally:
             process.kill()
             _, errors = process.communicate()
-        return {name: found.get(name, errors) for name in SCENARIOS}
+        return {name: found.get(name, errors) for name in scenarios}
 
 
 def conversation(
@@ -320,6 +326,22 @@ def test_use_chat_approves_and_denies(played: dict[str, Any], store: Store) -> N
         *("Book SK2", "Not booked."),
     ]
     assert next(part["state"] for part in found["messages"][3]["parts"] if "state" in part) == "output-denied"
+
+
+def test_a_server_that_asks_in_its_own_way_is_found_by_the_same_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: the client shows no approval, so nothing is booked; what needs none is as before."""
+    monkeypatch.setattr(
+        ai_sdk, "_approval_request", lambda ticket: {"type": "data-approval", "data": {"id": ticket.id}}
+    )
+    with perdure.open(tmp_path / "store.db") as store:
+        found = play(store, ["use_chat_converse", "use_chat_approve"], {})
+        states = [call.state for call in store.thread("use_chat_approve").calls()]
+
+    assert found["use_chat_converse"]["status"] == "ready"
+    assert "messages" not in found["use_chat_approve"]
+    assert states == ["awaiting_approval"]
 
 
 def test_use_chat_approves_after_another_turn(played: dict[str, Any]) -> None:

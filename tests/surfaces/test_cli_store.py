@@ -433,7 +433,7 @@ def test_gc_by_age_names_the_threads_that_go_and_those_that_stay(shell: Shell) -
 
 
 def test_a_dropped_timeline_is_named_by_gc_and_marked_in_its_thread(shell: Shell) -> None:
-    """`rm --timeline` touches nothing else; the plan and the list of timelines say what became of it.
+    """`rm --timeline` touches nothing else; the plan and the list of timelines show its state.
 
     List and graph leave it out, and say so.
     """

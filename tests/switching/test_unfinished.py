@@ -58,7 +58,7 @@ def test_once_it_is_settled_the_switch_is_made(store: Store, world: Counting) ->
 
 
 def test_an_imported_call_of_unknown_outcome_is_in_no_way(store: Store, world: Counting) -> None:
-    """No run here made it; the new backend is told that nobody knows, and the guard asks before an equal call."""
+    """No run here made the call: the prompt says that its outcome is unknown, and the guard asks before an equal one."""
     call = {"name": "pay", "arguments": '{"to": "ann"}'}
     asked = {
         "role": "assistant",

@@ -416,7 +416,7 @@ def test_a_database_that_grew_by_a_fork_says_where_its_checkpoint_is(store: Stor
 def paying(*, is_cut_off: bool = False, together: int = 1, approval: str = "tool") -> tuple[Any, list[int]]:
     """A function that compiles a graph whose tool pays once a person agrees, and what was paid.
 
-    A person is asked by the tool, by a node before it, or by nobody; `is_cut_off` raises after a payment.
+    The tool asks a person, a node before it does, or nobody does; `is_cut_off` raises after a payment.
     """
     graphs, types = pytest.importorskip("langgraph.graph"), pytest.importorskip("langgraph.types")
     messages, prebuilt = (
