@@ -377,6 +377,7 @@ def test_an_input_is_queued_behind_a_live_run(store: Store, more: dict[str, Any]
             model.may_end.set()
 
     assert [each.status for each in replies] == ([202, 202] if more else [423, 423])
+    assert ["retry-after" in each.headers for each in replies] == [not more] * 2
     if more:
         assert replies[0].json["run"]["id"] == replies[1].json["run"]["id"]
         assert [run.state for run in thread.runs() if run.id == replies[0].json["run"]["id"]] == ["created"]
@@ -389,9 +390,10 @@ def test_what_is_no_time_is_refused(client: Client) -> None:
     assert (reply.status, reply.json["code"]) == (422, "time_invalid")
 
 
+@pytest.mark.parametrize("verb", ["run", "steer"])
 @pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_text_is_no_input(client: Client, text: str) -> None:
-    """Nothing is run, and the conversation has no empty message."""
-    reply = client.post(f"{THREAD}/run", {"text": text})
+def test_an_empty_text_is_no_input(client: Client, verb: str, text: str) -> None:
+    """Nothing is run or queued, and the conversation has no empty message."""
+    reply = client.post(f"{THREAD}/{verb}", {"text": text})
 
     assert (reply.status, reply.json["code"]) == (422, "input_empty")

@@ -203,7 +203,7 @@ A GET outside `/v1` with `Accept: application/json` has the answer of the same p
 |---|---|
 | 401, 403 | no valid credential; a role, a limit or a policy does not allow it (`Refused`) |
 | 404, 410 | `NotFound`, also for what is outside the limits of a credential; `Forgotten` |
-| 409, 412, 423 | `Conflict`; `StaleHead` with `If-Match`; `Busy` |
+| 409, 412, 423 | `Conflict`; `StaleHead` with `If-Match`; `Busy`, with `Retry-After` |
 | 413, 415, 421 | a body too large or of another type; another host name |
 | 422 | `Invalid`, `Unsupported` |
 | 500, 503 | `Corrupt`; `Unavailable`, with `Retry-After` |

@@ -3,9 +3,9 @@
 The status follows from the class of the error, the body has its code, its facts, and advice in the words of a client.
 A fact that JSON cannot hold is left out.  An error that is no `PerdureError` is a defect: it is logged, and its text is
 not sent.  The same is done with an error that names the place of the store: a path with the name of a person, or the host and the
-user of a database, are nothing for clients, least of all for those without a credential.  Of another store that an
-error is about they are told the last part of its address.  Nor are they told the ids of threads that they did not name,
-or whose a thread is: it may be another person's.
+user of a database, are nothing for clients, least of all for those without a credential.  Nor are they told another
+store that an error is about, the addresses of backends, the ids of threads that they did not name, or whose a thread is:
+it may be another person's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from perdure import errors
 from perdure.errors import PerdureError, RunFailed
+from perdure.runtime.session.result import Result
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
@@ -62,6 +63,7 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
 # What only the program can have done wrong: no request of a client can lead to it, or mend it.
 _OF_THE_PROGRAM = frozenset({"blocks_event_loop", "change_not_open", "not_awaited"})
 _FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
+_MOVED = "the conversation would go to another server than before; nothing was sent there."
 _LOGGED = "The log of the server has the cause."
 
 # The library advises programs that hold a store, and names the method that helps.  A client has no such method: it is
@@ -245,7 +247,7 @@ def problem_of(
         _log.error("the program failed to answer a request: %s %s", error.message, error.advice)
     place = place or _store_named_by(error)
     headers: dict[str, str] = {}
-    if status == 503:
+    if status in (423, 503):
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
     told = _for_clients(error)
@@ -302,25 +304,42 @@ def _store_named_by(error: BaseException) -> str:
 
 
 def _for_clients(error: PerdureError) -> PerdureError:
-    """Return an error without what its client did not name: other threads, and whose they are.
-
-    Of another store it has the last part of the address.
-    """
+    """Return an error without what its client did not name: other threads, whose they are, stores, addresses of backends."""
+    thread = error.facts.get("thread")
     match error:
         case errors.NotFound(code="thread_not_found"):
-            thread = error.facts.get("thread")
-            message = f"there is no thread '{thread}'; nothing was done."
-            return errors.NotFound(message, code=error.code, advice=error.advice, thread=thread)
+            return _same(error, f"there is no thread '{thread}'; nothing was done.", thread=thread)
         case errors.Conflict(code="thread_of_another_agent" | "thread_of_another_owner"):
-            thread = error.facts.get("thread")
             message = f"thread '{thread}' is another agent's or owner's; nothing was done."
-            return errors.Conflict(message, code=error.code, advice="Choose another id.", thread=thread)
-        case errors.Held(thread=thread, source=source):
-            return errors.Held(thread, last_part(source))
-        case errors.WrongStore(agent=agent, expected=expected, actual=actual):
-            return errors.WrongStore(agent, last_part(expected), last_part(actual))
+            return _same(error, message, advice="Choose another id.", thread=thread)
+        case errors.Held():
+            message = (
+                f"thread '{thread}' came from another store, where the same run may go on; nothing was done."
+            )
+            return _same(error, message, thread=thread)
+        case errors.WrongStore(agent=agent):
+            return _same(
+                error,
+                f"agent '{agent}' keeps its threads in another store; nothing was written.",
+                agent=agent,
+            )
+        case errors.ServerChanged(backend=backend):
+            return _same(error, _MOVED, backend=backend, thread=thread)
+        case RunFailed(run=Result(kind="ServerChanged") as result):
+            told = RunFailed(
+                msgspec.structs.replace(result, why=_MOVED), code=error.code, advice=error.advice
+            )
+            told.__cause__ = error.__cause__  # which has the advice
+            return told
         case _:
             return error
+
+
+def _same(error: PerdureError, message: str, *, advice: str = "", **facts: object) -> PerdureError:
+    """Return an error of the same class and code with another message and other facts."""
+    told = type(error).__new__(type(error))
+    PerdureError.__init__(told, message, code=error.code, advice=advice or error.advice, **facts)
+    return told
 
 
 def last_part(url: str) -> str:

@@ -61,6 +61,10 @@ def queue(space: Space, timeline: str, text: str | Message, *, id: str | None = 
     The same id with the same words again changes nothing.  Raises `Conflict`, having queued nothing, if
     no run is on the timeline, or the id was given with other words.
     """
+    if isinstance(text, str) and not text.strip():
+        raise Invalid(
+            "the text is empty; nothing was queued.", code="input_empty", advice="Give what the user says."
+        )
     message = Message("user", (Text(text),)) if isinstance(text, str) else text
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(
