@@ -20,6 +20,7 @@ from perdure.model.digest import Digest, Kind, Object
 from perdure.model.event import Event, MessageAppended, ToolCallRequested
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
+from perdure.model.merge_rules import Side
 from perdure.model.message import Message, Role, Text, encode_message
 
 SECOND = 1_000_000
@@ -119,11 +120,18 @@ class Hand:
         """Take back one turn."""
         return timelines.undo(self.space, timeline, op_id=self.space.ids())
 
-    def merge(self, source: str, *, into: str = MAIN, rules: Mapping[str, str] | None = None) -> Taken:
+    def merge(
+        self,
+        source: str,
+        *,
+        into: str = MAIN,
+        rules: Mapping[str, str] | None = None,
+        prefer: Mapping[str, Side] | None = None,
+    ) -> Taken:
         """Merge one timeline into another."""
         other = self.head(source).commit
         assert other is not None
-        terms = Terms(op_id=self.space.ids(), reason="merge", rules=rules or {})
+        terms = Terms(op_id=self.space.ids(), reason="merge", rules=rules or {}, prefer=prefer or {})
         return merge.merge(self.space, self.head(into), other, terms, source=source)
 
     def get(self, path: str, *, timeline: str = MAIN) -> Json | bytes:

@@ -9,7 +9,8 @@ from perdure.history import merge
 from perdure.history.merge import Terms
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.event import Merged, Picked
+from perdure.model.event import ConflictCovered, Merged, Picked
+from perdure.model.merge_rules import Side
 from tests.coded import raises
 from tests.history.hand import Hand
 
@@ -122,6 +123,39 @@ def test_declared_rules_join_what_both_changed(hand: Hand) -> None:
 
     assert hand.get("/n/count") == 9
     assert hand.get("/n/tags") == ["y", "a", "z"]
+
+
+def test_an_object_is_joined_key_by_key_where_that_is_declared(hand: Hand) -> None:
+    """Both edits of one document stay; without the rule they are a conflict."""
+    hand.write({"/n/trip": {"city": "Oslo", "cost": {"bus": 5}}})
+    hand.fork("third", hand.head().commit)
+    hand.write({"/n/trip": {"city": "Bergen", "cost": {"bus": 5}}})
+    hand.write({"/n/trip": {"city": "Oslo", "cost": {"bus": 5, "hotel": 90}}}, timeline="third")
+
+    with pytest.raises(MergeConflict):
+        hand.merge("third")
+    hand.merge("third", rules={"/n": "keys"})
+
+    assert hand.get("/n/trip") == {"city": "Bergen", "cost": {"bus": 5, "hotel": 90}}
+    assert verify(hand.engine).ok
+
+
+@pytest.mark.parametrize(("side", "city", "covered"), [("ours", "Bergen", 0), ("theirs", "Rome", 1)])
+def test_a_side_settles_the_keys_that_both_changed(hand: Hand, side: Side, city: str, covered: int) -> None:
+    """The rest of the document is joined; a value of ours that theirs covered is recorded."""
+    hand.write({"/n/trip": {"city": "Oslo", "days": 1, "cost": 5}})
+    hand.fork("third", hand.head().commit)
+    hand.write({"/n/trip": {"city": "Bergen", "days": 2, "cost": 5}})
+    hand.write({"/n/trip": {"city": "Rome", "days": 1, "cost": 6}}, timeline="third")
+
+    with pytest.raises(MergeConflict) as refused:
+        hand.merge("third", rules={"/n": "keys"})
+    hand.merge("third", rules={"/n": "keys"}, prefer={"/": side})
+
+    assert "both changed ['city'] differently" in refused.value.conflicts[0].why
+    assert hand.get("/n/trip") == {"city": city, "days": 2, "cost": 6}
+    events = hand.space.step(hand.head().commit or Digest("")).changeset.events
+    assert len([event for event in events if isinstance(event, ConflictCovered)]) == covered
 
 
 def test_a_rule_that_does_not_fit_is_a_conflict(hand: Hand) -> None:

@@ -5,7 +5,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.canonical import Json
-from perdure.model.merge_rules import Rule, check_rules, join, rule_for
+from perdure.model.merge_rules import Rule, Side, check_rules, join, rule_for
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,14 @@ from perdure.model.merge_rules import Rule, check_rules, join, rule_for
         ("max", "a", "2026-01-02", "2026-01-01", "2026-01-02"),
         ("append", ["a"], ["a", "b"], ["a", "c", "d"], ["a", "b", "c", "d"]),
         ("append", None, ["b"], ["b"], ["b", "b"]),
+        ("keys", {"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 1, "b": 3}, {"a": 2, "b": 3}),
+        ("keys", {"a": 1, "b": 1}, {"b": 1}, {"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 1}),
+        ("keys", None, {"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ("keys", {"a": 1}, {"a": 2}, {"a": 2, "b": [1]}, {"a": 2, "b": [1]}),
+        ("keys", {"a": {"x": 1, "y": 1}}, {"a": {"x": 2, "y": 1}}, {"a": {"x": 1}}, {"a": {"x": 2}}),
+        ("keys", {}, {"a": {"x": 1}}, {"a": {"y": 1}}, {"a": {"x": 1, "y": 1}}),
+        ("keys", {"a": 1}, {"a": 1.0}, {"a": 1, "b": 2}, {"a": 1.0, "b": 2}),
+        ("keys", {"a": 0}, {"a": None}, {"a": 0, "b": 2}, {"a": None, "b": 2}),
     ],
 )
 def test_a_rule_joins(rule: Rule, base: Json, ours: Json, theirs: Json, joined: Json) -> None:
@@ -32,7 +40,13 @@ def test_a_rule_joins(rule: Rule, base: Json, ours: Json, theirs: Json, joined: 
 
 @pytest.mark.parametrize(
     ("rule", "one", "other"),
-    [("counter", 1, 2.5), ("set", ["b", "a"], ["c"]), ("max", 1, 1.0), ("min", 1, 1.0)],
+    [
+        ("counter", 1, 2.5),
+        ("set", ["b", "a"], ["c"]),
+        ("max", 1, 1.0),
+        ("min", 1, 1.0),
+        ("keys", {"b": 1, "a": {"x": 1}}, {"a": {"y": 2}, "c": []}),
+    ],
 )
 def test_it_does_not_matter_which_side_is_ours(rule: Rule, one: Json, other: Json) -> None:
     """Both lines get the same value, whichever of them merges."""
@@ -53,12 +67,32 @@ def test_it_does_not_matter_which_side_is_ours(rule: Rule, one: Json, other: Jso
         ("append", ["a"], [], ["a"]),
         ("append", [1], [1.0], [1]),
         ("append", "a", "ab", "ac"),
+        ("keys", {"a": 1}, {"a": 2}, {"a": 3}),
+        ("keys", {"a": 1}, {}, {"a": 3}),
+        ("keys", {"a": [1]}, {"a": [1, 2]}, {"a": [0, 1]}),
+        ("keys", {"a": {"x": 1}}, {"a": 2}, {"a": {"x": 3}}),
+        ("keys", {"a": 1}, {"a": {"x": 1}}, {"a": {"y": 1}}),
+        ("keys", [], {"a": 1}, {"b": 1}),
+        ("keys", {}, {"a": 1}, [1]),
     ],
 )
 def test_what_a_rule_does_not_fit_is_refused(rule: Rule, base: Json, ours: Json, theirs: Json) -> None:
     """A merge makes a conflict of it; nothing is guessed."""
     with pytest.raises(Invalid):
         join(rule, base, ours, theirs)
+
+
+@pytest.mark.parametrize(("prefer", "a"), [("ours", 2), ("theirs", 3)])
+def test_a_preferred_side_wins_the_keys_that_both_changed(prefer: Side, a: int) -> None:
+    """The keys that one side alone changed are taken from that side all the same."""
+    base: Json = {"a": {"x": 1}, "b": 1, "c": 1}
+    ours: Json = {"a": {"x": 2}, "b": 2, "c": 1}
+    theirs: Json = {"a": {"x": 3}, "b": 1, "c": 2}
+
+    assert join("keys", base, ours, theirs, prefer) == {"a": {"x": a}, "b": 2, "c": 2}
+    with pytest.raises(Invalid) as refused:
+        join("keys", base, ours, theirs)
+    assert refused.value.facts["at"] == ["a", "x"]
 
 
 def test_the_longest_prefix_decides() -> None:

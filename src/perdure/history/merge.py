@@ -2,8 +2,9 @@
 
 Paths that only one side changed merge, and so do paths that both made equal.  A path that
 both changed differently is joined by the rule declared for it, or it is a conflict: the side that
-the caller prefers wins it, and a conflict for which no side is preferred is reported, and nothing is written.  Messages are not merged; the transcript follows
-first parents.
+the caller prefers wins it (of a path that is joined key by key: the keys that both changed), and a
+conflict for which no side is preferred is reported, and nothing is written.  Messages are not
+merged; the transcript follows first parents.
 
 A merge is always recorded as a commit with two parents, even if our line has no commits of
 its own since the base: so it is one turn, and one undo reverts it whole.  Reserved prefixes
@@ -68,11 +69,20 @@ Read: TypeAlias = Callable[[Entry], Json]
 """Reads the JSON value of an entry."""
 
 
+class JoinTerms(msgspec.Struct, frozen=True):
+    """The rules and sides by which two lines are joined, and how the values of entries are read."""
+
+    rules: Mapping[str, Rule]  # from path prefix; the longest prefix decides
+    prefer: Mapping[str, Side]
+    read: Read
+
+
 class Joined(msgspec.Struct, frozen=True):
     """A value that a rule joined from ours and theirs."""
 
     path: str
     value: Json
+    covers: bool = False  # theirs won a key that both changed
 
 
 Decision: TypeAlias = Entry | Joined | str | PathConflict | None
@@ -92,10 +102,10 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.puts) + len(self.deletes)
 
 
-def resolve(base: Tree, ours: EntrySource, theirs: Tree, rules: Mapping[str, Rule], read: Read) -> Resolution:
+def resolve(base: Tree, ours: EntrySource, theirs: Tree, how: JoinTerms) -> Resolution:
     """Return how to take what `theirs` changed since `base` into `ours`."""
     meetings = (meeting for meeting in merge3(base, ours, theirs) if not reserved(meeting.path))
-    return collected(decide(meeting, rules, read) for meeting in meetings)
+    return collected(decide(meeting, how) for meeting in meetings)
 
 
 def collected(decisions: Iterable[Decision]) -> Resolution:
@@ -121,16 +131,16 @@ def reserved(path: str) -> bool:
     return any(names.under(path, prefix) for prefix in names.KERNEL_PREFIXES)
 
 
-def decide(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Decision:
+def decide(meeting: Meeting, how: JoinTerms) -> Decision:
     """Return the decision about one path that their side changed."""
     match meeting.verdict:
         case "same":
-            return _added_twice(meeting, rules, read)
+            return _added_twice(meeting, how)
         case "taken":
             return meeting.path if meeting.theirs is None else meeting.theirs
         case "conflict":
-            rule = rule_for(meeting.path, rules)
-            return conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, read)
+            rule = rule_for(meeting.path, how.rules)
+            return conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, how)
 
 
 def conflict(meeting: Meeting, why: str) -> PathConflict:
@@ -141,30 +151,31 @@ def conflict(meeting: Meeting, why: str) -> PathConflict:
     return PathConflict(meeting.path, base, ours, theirs, why)
 
 
-def _added_twice(meeting: Meeting, rules: Mapping[str, Rule], read: Read) -> Joined | PathConflict | None:
+def _added_twice(meeting: Meeting, how: JoinTerms) -> Joined | PathConflict | None:
     """Join equal changes of both sides if they add up: each line counted, or appended, once."""
-    rule = rule_for(meeting.path, rules)
+    rule = rule_for(meeting.path, how.rules)
     if rule is None or meeting.ours is None or meeting.ours.form != "json":
         return None
     if meeting.base is not None and meeting.base.form != "json":
         return None
-    documents = [read(each) for each in (meeting.ours, meeting.base) if each is not None]
-    return _join(meeting, rule, read) if adds_up(rule, *documents) else None
+    documents = [how.read(each) for each in (meeting.ours, meeting.base) if each is not None]
+    return _join(meeting, rule, how) if adds_up(rule, *documents) else None
 
 
-def _join(meeting: Meeting, rule: Rule, read: Read) -> Joined | PathConflict | None:
+def _join(meeting: Meeting, rule: Rule, how: JoinTerms) -> Joined | PathConflict | None:
     base, ours, theirs = meeting.base, meeting.ours, meeting.theirs
     if ours is None or theirs is None:
         return conflict(meeting, _apart(meeting))
     if any(side is not None and side.form != "json" for side in (base, ours, theirs)):
         return conflict(meeting, f"the rule '{rule}' joins JSON documents, not bytes")
-    mine = read(ours)
+    values, side = (how.read(base) if base else None, how.read(ours), how.read(theirs)), None
     try:
-        joined = join(rule, read(base) if base else None, mine, read(theirs))
+        joined = join(rule, *values)
     except Invalid as error:
-        return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
-    same = canonical.encode(joined) == canonical.encode(mine)
-    return None if same else Joined(meeting.path, joined)
+        if error.code != "key_changed_on_both" or (side := side_for(meeting.path, how.prefer)) is None:
+            return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
+        joined = join(rule, *values, prefer=side)
+    return None if _same(joined, values[1]) else Joined(meeting.path, joined, covers=side == "theirs")
 
 
 def _apart(meeting: Meeting) -> str:
@@ -195,19 +206,19 @@ def shared(space: Space, bases: Sequence[Point], rules: Mapping[str, Rule]) -> t
 
 
 def resolve_criss_cross(
-    bases: Sequence[Shared], ours: EntrySource, theirs: Tree, rules: Mapping[str, Rule], read: Read
+    bases: Sequence[Shared], ours: EntrySource, theirs: Tree, how: JoinTerms
 ) -> Resolution:
     """Return how to take what `theirs` changed into `ours`, seen from every one of `bases`."""
-    paths = _paths(bases, theirs, rules)
+    paths = _paths(bases, theirs, how.rules)
     mine, others = ours.get_many(paths), theirs.get_many(paths)
     seen = [base.tree.get_many(paths) for base in bases]
 
     def decision(path: str) -> Decision:
         meetings = [Meeting(path, held.get(path), mine.get(path), others.get(path)) for held in seen]
-        rule = rule_for(path, rules)
-        if rule is not None and _adds_up(meetings[0], rule, read):
-            return _added(meetings[0], rule, bases, read)
-        return _agreed(meetings, rules, read)
+        rule = rule_for(path, how.rules)
+        if rule is not None and _adds_up(meetings[0], rule, how.read):
+            return _added(meetings[0], rule, bases, how.read)
+        return _agreed(meetings, how)
 
     return collected(decision(path) for path in paths)
 
@@ -248,13 +259,13 @@ def _trees(some: Iterable[Shared]) -> Iterator[Tree]:
         yield from _trees(each.below)
 
 
-def _agreed(meetings: Sequence[Meeting], rules: Mapping[str, Rule], read: Read) -> Decision:
+def _agreed(meetings: Sequence[Meeting], how: JoinTerms) -> Decision:
     """Return the decision about the path if it is the same from each base; else a conflict."""
-    decisions = [None if each.base == each.theirs else decide(each, rules, read) for each in meetings]
+    decisions = [None if each.base == each.theirs else decide(each, how) for each in meetings]
     for decision in decisions:
         if isinstance(decision, PathConflict):
             return decision
-    if len({_left(decision, meetings[0].ours, read) for decision in decisions}) == 1:
+    if len({_left(decision, meetings[0].ours, how.read) for decision in decisions}) == 1:
         return None if None in decisions else decisions[0]
     return conflict(
         meetings[0],
@@ -266,7 +277,7 @@ def _left(decision: Decision, ours: Entry | None, read: Read) -> tuple[str, str,
     """Return the value of the path after the decision, in a form that can be compared."""
     result = ours if decision is None else decision
     match result:
-        case Joined(_, value):
+        case Joined(value=value):
             return "json", JSON_TYPE, canonical.encode(value)
         case Entry(form="json"):
             return "json", result.media_type, canonical.encode(read(result))
@@ -551,14 +562,16 @@ def _resolved(
 
     Its conflicts are those for which no side is preferred.
     """
-    rules, prefer = check_rules(terms.rules), check_sides(terms.prefer)
-    others = space.tree_at(theirs)
+    how, others = (
+        JoinTerms(check_rules(terms.rules), check_sides(terms.prefer), mine.read),
+        space.tree_at(theirs),
+    )
     if len(bases) > 1:
-        resolved = resolve_criss_cross(shared(space, bases, rules), mine, others, rules, mine.read)
+        resolved = resolve_criss_cross(shared(space, bases, how.rules), mine, others, how)
     else:
         base = space.tree_at(bases[0].digest if bases else None)
-        resolved = resolve(base, mine, others, rules, mine.read)
-    sides = {each.path: side_for(each.path, prefer) for each in resolved.conflicts}
+        resolved = resolve(base, mine, others, how)
+    sides = {each.path: side_for(each.path, how.prefer) for each in resolved.conflicts}
     undecided = tuple(each for each in resolved.conflicts if sides[each.path] is None)
     taken = [each for each in resolved.conflicts if sides[each.path] == "theirs"]
     settled = [(each.path if (entry := others.get(each.path)) is None else entry) for each in taken]
@@ -569,11 +582,15 @@ def _resolved(
         deletes=tuple(sorted(deletes)),
         conflicts=undecided,
     )
-    before = mine.get_many(each.path for each in taken)
+    covered = sorted(
+        [each.path for each in taken]
+        + [each.path for each in resolved.puts if isinstance(each, Joined) and each.covers]
+    )
+    before = mine.get_many(covered)
     events = [
-        ConflictCovered(id=space.ids(), path=each.path, covered=held.value if held else None)
-        for each in taken
-        for held in (before.get(each.path),)
+        ConflictCovered(id=space.ids(), path=path, covered=held.value if held else None)
+        for path in covered
+        for held in (before.get(path),)
     ]
     return whole, tuple(events)
 

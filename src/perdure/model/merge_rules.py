@@ -2,7 +2,8 @@
 
 Each rule is a pure function of the value where the lines parted and of both values now.
 The result does not depend on which side is called ours, except for `append`, which puts our
-additions first.  A rule raises `Invalid` for values that it cannot join; the merge reports a conflict.
+additions first, and for `keys` where a side is preferred.  A rule raises `Invalid` for values that it cannot join;
+the merge reports a conflict.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from perdure.errors import Invalid
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 
-__all__ = ["ADDING", "Rule", "Side", "adds_up", "check_rules", "check_sides", "join", "rule_for", "side_for"]
+__all__ = [
+    "ADDING",
+    "Rule",
+    "Side",
+    "adds_up",
+    "check_rules",
+    "check_sides",
+    "join",
+    "rule_for",
+    "side_for",
+]
 
 _T = TypeVar("_T")
 
-Rule: TypeAlias = Literal["counter", "set", "max", "min", "append"]
+Rule: TypeAlias = Literal["counter", "set", "max", "min", "append", "keys"]
 
 Side: TypeAlias = Literal["ours", "theirs"]
 """The side of a merge whose value wins a conflict: the timeline that is written, or the other."""
@@ -75,12 +86,12 @@ def adds_up(rule: Rule | None, *values: Json) -> bool:
             return False
 
 
-def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:
+def join(rule: Rule, base: Json | None, ours: Json, theirs: Json, prefer: Side | None = None) -> Json:
     """Return the joined value; `base` is None if there was no value when the lines parted.
 
-    Raises `Invalid` if the rule does not fit the values.
+    The preferred side wins a key of an object that both changed.  Raises `Invalid` if the rule does not fit the values.
     """
-    joined = _RULES[rule](base, ours, theirs)
+    joined = _keys(base, ours, theirs, prefer) if rule == "keys" else _RULES[rule](base, ours, theirs)
     canonical.encode(joined)  # refuses a sum that is too large to store
     return joined
 
@@ -114,6 +125,49 @@ def _max(_base: Json, ours: Json, theirs: Json) -> Json:
 
 def _min(_base: Json, ours: Json, theirs: Json) -> Json:
     return min(ours, theirs, key=_rank(ours, theirs))
+
+
+_ABSENT = object()  # a key that an object does not have
+
+
+def _keys(base: Json, ours: Json, theirs: Json, prefer: Side | None) -> Json:
+    """Return the object with what either side changed, key by key, also in the objects within."""
+    for side in ({} if base is None else base, ours, theirs):
+        if not isinstance(side, dict):
+            raise Invalid("a side is not an object", code="rule_not_applicable")
+    return cast("Json", _key(base, ours, theirs, (), prefer))
+
+
+def _key(base: object, ours: object, theirs: object, at: tuple[str, ...], prefer: Side | None) -> object:
+    """Return what one key has after the merge; `_ABSENT`: the key is not there."""
+    if _equal(ours, theirs) or _equal(theirs, base):
+        return ours
+    if _equal(ours, base):
+        return theirs
+    mine, others = _object(ours), _object(theirs)
+    before = {} if base is None or base is _ABSENT else _object(base)
+    if mine is not None and others is not None and before is not None:
+        joined = {
+            name: _key(
+                *(side.get(name, _ABSENT) for side in (before, mine, others)), at=(*at, name), prefer=prefer
+            )
+            for name in mine | others
+        }
+        return {name: value for name, value in joined.items() if value is not _ABSENT}
+    if prefer is None:
+        place = "".join(f"[{name!r}]" for name in at)
+        raise Invalid(f"both changed {place} differently", code="key_changed_on_both", at=list(at))
+    return ours if prefer == "ours" else theirs
+
+
+def _object(value: object) -> dict[str, object] | None:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else None
+
+
+def _equal(one: object, other: object) -> bool:
+    if one is _ABSENT or other is _ABSENT:
+        return one is other
+    return canonical.encode(cast("Json", one)) == canonical.encode(cast("Json", other))
 
 
 _RULES: dict[Rule, Callable[[Json, Json, Json], Json]] = {
