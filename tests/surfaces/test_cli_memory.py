@@ -282,6 +282,21 @@ def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> Non
     assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
 
 
+def test_a_part_of_two_ids_erases_neither_item(shell: Shell) -> None:
+    """One of them was forgotten, and may be the one that is meant; control: a part of its id alone erases it."""
+    ends = "0000-4000-8000-00000000abcd"
+    for first in ("aaaaaaaa", "bbbbbbbb"):
+        shell.ok("memory", "add", f"words of {first}", "--owner", "ann", "--id", f"{first}-{ends}")
+    shell.ok("memory", "forget", f"bbbbbbbb-{ends}", "--owner", "ann")
+
+    both = shell("memory", "forget", "0000abcd", "--owner", "ann", "--erase", "--json")
+    one = shell.ok("memory", "forget", "bbbbbbbb", "--owner", "ann", "--erase", "--json").json
+
+    assert (both.code, both.error["code"]) == (2, "id_ambiguous")
+    assert one["item"] == f"bbbbbbbb-{ends}"
+    assert "words of aaaaaaaa" in shell.ok("memory", "ls", "--owner", "ann").out
+
+
 def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell, kept: str) -> None:
     """Newest first; one that was undone is not among them."""
     shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")

@@ -48,7 +48,8 @@ def memory_with(
 ) -> Generator[tuple[Memory, str]]:
     """Open an owner's memory and find the whole id of an item that may be named by a part of it, at a moment or now.
 
-    With `forgotten` also of an item that was forgotten.  An error for a missing item or owner names those that are close.
+    With `forgotten` also of an item that is not there now: forgotten, withdrawn or expired.  An error for a missing item
+    or owner names those that are close.
     """
     memory = store.memory(owner)
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
@@ -57,10 +58,11 @@ def memory_with(
             _ = memory.get(item) if at is None else memory.get(item, at=at)
             whole = item
         except (NotFound, Invalid):
-            known = (each.id for each in (memory.items() if at is None else memory.at(at)))
-            whole = id_meant(item, known, what="item", beginnings=True)
-            if whole is None and forgotten:
+            if forgotten:
                 whole = item_ever(memory, item)
+            else:
+                known = (each.id for each in (memory.items() if at is None else memory.at(at)))
+                whole = id_meant(item, known, what="item", beginnings=True)
         yield memory, whole or item
 
 
