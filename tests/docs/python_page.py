@@ -30,7 +30,12 @@ PAGE = ROOT / "docs" / "reference" / "python.md"
 MARK = re.compile(r"(<!-- generated: ([\w.]+)(?: as (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # Names that are private to a module, as a reader should see them.
-_SPELLED = {"_OpId": "str | None", "_Place": "Sequence[str | int]", "Wanted": "Moment"}
+_SPELLED = {
+    "_End": "datetime | timedelta | None",
+    "_OpId": "str | None",
+    "_Place": "Sequence[str | int]",
+    "Wanted": "Moment",
+}
 
 
 def rendered(page: str) -> str:

@@ -73,6 +73,76 @@ def test_a_person_forgets_an_item_and_takes_it_back(client: Client, store: Store
     assert (again.status, again.json["code"]) == (404, "memory_item_not_found")
 
 
+def test_a_person_puts_one_item_back(client: Client, store: Store, item: str) -> None:
+    """As it was before its last change, or at a commit of the log; what was done to other items since stays."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    ann.ask("PUT", ITEM.format(id=item), {"text": "Ann lives in Lisbon."})
+    store.memory("ann").add("Ann likes trams.")
+    restore = f"{ITEM.format(id=item)}/restore"
+
+    before = ann.post(restore)
+    (*_, porto) = ann.get(f"/v1/memory/ann/log?item={item}").json["commits"]
+    ann.ask("DELETE", ITEM.format(id=item))
+    then = ann.post(restore, {"at": porto["commit"], "expires": "30d"})
+
+    now = store.memory("ann").get(item)
+    assert (before.status, before.json["text"], before.json["trust"]) == (200, "Ann lives in Porto.", "tool")
+    assert (then.status, then.json["text"], then.json["expires_at"] > before.json["expires_at"]) == (
+        *(200, now.text),
+        True,
+    )
+    assert (now.kind, now.scope, now.trust) == ("episodic", "home", "tool")
+    assert [each[0] for each in changes(ann)] == [
+        "restored",
+        "forgotten",
+        "restored",
+        "added",
+        "edited",
+        "added",
+    ]
+    assert changes(ann)[0] == ["restored", "Ann lives in Porto.", "ann"]
+
+
+def test_an_item_that_cannot_be_put_back_is_refused_with_a_reason(
+    client: Client, store: Store, item: str
+) -> None:
+    """Unknown, without another value, ended, erased: a status and a code each, and what to send instead."""
+    memory = store.memory("ann")
+    for id in ("ended", "erased"):
+        memory.add("Ann is here.", id=id, expires=timedelta(milliseconds=1) if id == "ended" else None)
+    memory.erase("erased")
+    head = memory.head
+
+    replies = [client.post(f"{ITEM.format(id=id)}/restore") for id in ("never", item, "ended", "erased")]
+
+    assert [(each.status, each.json["code"]) for each in replies] == [
+        (404, "memory_item_not_found"),
+        (404, "nothing_to_restore"),
+        (422, "item_expired"),
+        (410, "forgotten"),
+    ]
+    assert "`at`" in replies[1].json["advice"]
+    assert "`expires`" in replies[2].json["advice"]
+    assert "erased" in replies[3].json["detail"]
+    assert memory.head == head
+
+
+def test_a_repeated_restore_is_one_and_a_stale_one_is_none(client: Client, store: Store, item: str) -> None:
+    """A client that sends it again with its key gets the same answer; with the tag of an older list nothing is done."""
+    store.memory("ann").forget(item)
+    seen = client.get("/v1/memory/ann/log").headers["etag"]
+    restore = f"{ITEM.format(id=item)}/restore"
+
+    replies = [client.post(restore, Idempotency_Key="k1") for _ in range(2)]
+    stale = client.post(restore, If_Match=seen)
+
+    assert [each.status for each in replies] == [200, 200], replies[1].body
+    assert replies[0].json == replies[1].json
+    assert replies[0].headers["etag"] != seen
+    assert stale.status == 412
+    assert [each[0] for each in changes(client)] == ["restored", "forgotten", "added"]
+
+
 def test_an_undo_takes_back_only_the_change_that_the_client_has_seen(
     client: Client, store: Store, item: str
 ) -> None:
@@ -140,6 +210,7 @@ def test_a_memory_outside_the_limits_does_not_exist(
         ("GET", "/log", None),
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),
+        ("POST", f"/items/{item}/restore", {}),
         ("POST", "/undo", {}),
         ("POST", "/redo", {}),
     ):

@@ -244,6 +244,7 @@ def commands() -> dict[str, list[str]]:
         "memory search": ["words", "--owner", "ann"],
         "memory show": ["item", "--owner", "ann"],
         "memory forget": ["item", "--owner", "ann"],
+        "memory restore": ["item", "--owner", "ann"],
         "memory log": ["--owner", "ann"],
         "memory undo": ["--owner", "ann"],
         "memory redo": ["--owner", "ann"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from datetime import timedelta
 from importlib.util import find_spec
 
 import pytest
@@ -279,6 +280,86 @@ def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> Non
 
     assert (undone["did"], undone["items"], [item["id"] for item in back]) == ("undone", 1, [kept])
     assert redone.out.startswith("Redone: the memory of ann has 0 items, version ")
+    assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
+
+
+def test_one_item_is_put_back_and_others_stay(shell: Shell, kept: str) -> None:
+    """The printed commands bring back what was forgotten, and take that back; the log says that it was restored."""
+    forgot = shell.ok("memory", "forget", kept, "--owner", "ann").out
+    shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")
+
+    printed = next(line for line in forgot.splitlines() if line.startswith("Bring it back: perdure "))
+    told = shell.ok(*shlex.split(printed.partition("perdure ")[2])).out
+    shown = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]
+    commits = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    back = next(line for line in told.splitlines() if line.startswith("Take it back: perdure "))
+    shell.ok(*shlex.split(back.partition("perdure ")[2]))
+
+    assert told.startswith("Restored 'prefers aisle seats' for ann: seat")
+    assert (shown["kind"], shown["scope"], shown["trust"]) == ("preference", "travel", "system")
+    assert [(each["did"], each["items"], each["by"]) for each in commits] == [
+        ("restored", [kept], os_user()),
+        ("added", ["tea"], os_user()),
+        ("forgotten", [kept], os_user()),
+        ("added", [kept], os_user()),
+    ]
+    assert [each["id"] for each in shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]] == [
+        "tea"
+    ]
+
+
+def test_an_edited_item_gets_its_words_of_a_commit_back(shell: Shell) -> None:
+    """By a part of its id and a commit of the log; what it has already is not written again."""
+    whole = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json["item"]["id"]
+    for text in ("likes coffee", "likes water"):
+        shell.ok("memory", "edit", whole, text, "--owner", "ann")
+    (*_, tea) = shell.ok("memory", "log", whole, "--owner", "ann", "--json").json["commits"]
+    words = ("memory", "restore", whole[-8:], "--owner", "ann", "--at", tea["commit"][:12])
+
+    told = shell.ok(*words).out
+    again = shell.ok(*words).out
+    asked = shell.ok(*words, "--json").json
+    before = shell.ok("memory", "restore", whole[-8:], "--owner", "ann", "--json").json
+
+    assert f"Restored 'likes tea' for ann, was 'likes water': {whole}" in told
+    assert f"ann has 'likes tea' already; nothing was written: {whole}" in again
+    assert (asked["unchanged"], asked["replaced"], asked["item"]["text"]) == (True, "likes tea", "likes tea")
+    assert (before["unchanged"], before["replaced"], before["item"]["text"]) == (
+        *(False, "likes tea"),
+        "likes water",
+    )
+
+
+def test_an_item_that_ended_is_put_back_with_another_end(shell: Shell) -> None:
+    """Refused as it was, with the option that helps; an item without an end, the control, needs none."""
+    with perdure.open(shell.store, clock=lambda: 1_000_000_000_000_000) as store:
+        store.memory("ann").add("code 1234", id="code", expires=timedelta(days=1))
+
+    ended = shell("memory", "restore", "code", "--owner", "ann")
+    back = shell.ok("memory", "restore", "code", "--owner", "ann", "--keep", "30d", "--json").json["item"]
+
+    assert (ended.code, "--keep" in ended.err) == (2, True)
+    assert back["text"] == "code 1234"
+    assert back["expires_at"] > back["at"]
+    assert [each["id"] for each in shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]] == [
+        "code"
+    ]
+
+
+def test_what_cannot_be_put_back_says_where_to_look(shell: Shell, kept: str) -> None:
+    """The command that is printed lists the changes of the item; an erased item is refused, and none is written."""
+    nothing = shell("memory", "restore", kept, "--owner", "ann")
+    typed = nothing.err.partition("`perdure ")[2].partition("`")[0]
+    listed = shell.ok(*shlex.split(typed)).out
+    near = shell("memory", "restore", "seet", "--owner", "ann")
+    shell.ok("memory", "forget", kept, "--owner", "ann", "--erase", "--json")
+
+    erased = shell("memory", "restore", kept, "--owner", "ann", "--json")
+
+    assert (nothing.code, near.code, erased.code) == (3, 3, 3)
+    assert "prefers aisle seats" in listed
+    assert "'seat'" in near.err
+    assert (erased.error["code"], "erased" in erased.error["message"]) == ("forgotten", True)
     assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
 
 

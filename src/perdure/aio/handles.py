@@ -205,6 +205,7 @@ class Memory(HeldProxy[memory.Memory]):
     forget = AsyncMethod(memory.Memory.forget)
     erase = AsyncMethod(memory.Memory.erase)
     keep = AsyncMethod(memory.Memory.keep)
+    restore = AsyncMethod(memory.Memory.restore)
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)
     changes_of = AsyncMethod(memory.Memory.changes_of)

@@ -108,6 +108,7 @@ COMMANDS: Mapping[str, str] = {
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),
+    "item_expired": "Give it another end with --keep TIME, such as 30d.",
     "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
@@ -122,6 +123,9 @@ COMMANDS: Mapping[str, str] = {
     "not_an_ancestor": "Name one that <threads log THREAD --commits> shows after it.",
     "nothing_to_redo": (
         "Any commit can still be reached: <threads undo THREAD --to REF>, or <threads fork THREAD NAME --at REF>."
+    ),
+    "nothing_to_restore": (
+        "Its changes are listed by <memory log {item} --owner {owner}>; --at takes the commit of one that wrote it."
     ),
     "opened_read_only": "This command reads only.",
     "parent_run_undone": (

@@ -44,15 +44,17 @@ def write(
     reason: str,
     op_id: str | None = None,
     author: str | None = None,
+    meant: list[str | None] | None = None,
 ) -> CommitOutcome:
     """Replace all versions of an item by `version`; None removes the item.
 
+    `meant` is what the caller asked for, which a write under the same op_id must ask for again; None: the version.
     Raises `Conflict`, having written nothing, if other writers are first at each attempt.
     """
-    item = version.item if version else None
-    meant = (
-        [item.text, item.kind, item.scope, item.trust] if item else []
-    )  # not the time: it differs each time
+    if meant is None:
+        item = version.item if version else None
+        # not the time: it differs each time
+        meant = [item.text, item.kind, item.scope, item.trust] if item else []
     intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
     attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:

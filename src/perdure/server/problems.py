@@ -110,6 +110,7 @@ FOR_HTTP: Mapping[str, str] = {
     "held": f"If nothing runs there any more, release it with POST {_THREAD}/release.",
     "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
+    "item_expired": "Send another end as `expires`, such as 30d.",
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (
@@ -121,6 +122,9 @@ FOR_HTTP: Mapping[str, str] = {
     "not_an_ancestor": f"Name a commit that GET {_THREAD}/log lists there.",
     "nothing_to_redo": (
         f"Any commit can still be reached: POST {_THREAD}/undo with `to`, or POST {_THREAD}/fork with `at`."
+    ),
+    "nothing_to_restore": (
+        "GET /v1/memory/{owner}/log with `item` lists its changes; send the commit of one that wrote it as `at`."
     ),
     "op_reused": "Use a new Idempotency-Key for a new intent.",
     "open_run_missing": (

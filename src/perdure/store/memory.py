@@ -2,20 +2,27 @@
 
 An item that is added here belongs to no thread: `undo` takes it back like any other commit.  Items that threads of
 this owner have written are here too, as long as the commit that wrote them can be reached.
+
+`undo` and `redo` move the whole memory, a change at a time; `restore` puts one item back by a change of its own.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
-from perdure.history import ancestry, reader, timelines
+from perdure.history import ancestry, gc_generation, reader, timelines
+from perdure.history.revisions import Exactly
+from perdure.history.space import Space
+from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.index import read_versions
 from perdure.memory.visibility import Judged, Visibility, as_of, resolve
@@ -49,8 +56,11 @@ else:
 
 __all__ = ["Memory"]
 
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+_CHANGES_READ = 16  # of an item at first, for the value that it had before
 _LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
 _CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
+_End: TypeAlias = "datetime | timedelta | UnsetType | None"  # unset: as it was
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
 
 
@@ -151,8 +161,7 @@ class Memory:
         if at is UNSET:
             judge = self._judge()
             return judge.remembered(self._standing(judge, id))
-        commit = revisions.resolve(self._memory.space, self.head, at)
-        found = None if commit is None else as_of(self._memory, check_item_id(id), commit)
+        found = self._at(check_item_id(id), at)
         if found is None:
             raise NotFound(
                 f"'{self.owner}' had no item '{id}' in memory at that moment; nothing was done.",
@@ -200,6 +209,47 @@ class Memory:
         version = Version(item=found.item, origin=found.source or found.origin)
         return self._written(id, version, "memory.keep", op_id, author)
 
+    def restore(
+        self,
+        id: str,
+        *,
+        at: Wanted = UNSET,
+        expires: _End = UNSET,
+        op_id: str | None = None,
+        author: str | None = None,
+    ) -> Remembered:
+        """Put one item back as it was before its last change, or as a moment `at` left it; other items stay as they are.
+
+        A forgotten item comes back, an edited one gets its former text, kind, scope and trust.  It is a change of this
+        memory, which `undo` takes back.  The item no longer depends on the thread that wrote it, as after `keep`.  An
+        item that is as it was at that moment is returned, and nothing is written.  Without `at`, changes of turns that
+        were undone are passed over; an item of which there are no others comes back as the last of them left it.
+
+        The item ends when it did then; `expires` sets another end, None removes it.  Raises `Invalid` if its end has
+        passed, `NotFound` if it has no such value, and `Forgotten` if its words were erased.
+        """
+        check_item_id(id)
+        moment = "the last change" if isinstance(at, UnsetType) else revisions.name_of(at)
+        meant = [moment.commit if isinstance(moment, Exactly) else moment, str(expires)]
+        how = partial(
+            write.write, id=id, reason="memory.restore", op_id=op_id, author=_checked(author), meant=meant
+        )
+
+        def put_back(space: Space) -> Remembered:
+            if op_id is not None and space.engine.recorded(space.name, names.check_op_id(op_id)) is not None:
+                return self._as_written(id, how(space, version=None))
+            judge = self._judge()
+            found = judge.item(id)
+            now = judge.remembered(found) if found is not None and found.counts else None
+            then = self._value_to_restore(id, now, at)
+            item = _with_end(then, expires, space.clock())
+            if now is not None and _is_equal(item, now):
+                return now
+            return self._as_written(id, how(space, version=Version(item=item, origin=then.source)))
+
+        # Fenced: an erasure between the read and the write would else be taken back by it.
+        return gc_generation.fenced(self._memory.space, put_back)
+
     def resolve(self, reference: str) -> Remembered:
         """Read the item that `mem://<scope>/<owner>/<id>@<commit>` names; raises `NotFound`, also for another owner's."""
         return resolve(self._memory, reference)
@@ -245,6 +295,47 @@ class Memory:
         written = [op.value for op in change.patch.ops if isinstance(op, Put) and op.path.startswith(prefix)]
         sources = [each.source for each in read_versions(self._memory.space, written)]
         return any(source is not None and not self._memory.reach.holds(source) for source in sources)
+
+    def _value_to_restore(self, id: str, now: Remembered | None, at: Wanted) -> Remembered:
+        """Return an item as a moment left it, unset is before its last change; `now` is what it is, None: it is not there."""
+        try:
+            then = self._before(id, now) if at is UNSET else self._at(id, at)
+        except Forgotten as error:
+            what = f"nothing was restored: the text of item '{id}' of '{self.owner}'"
+            raise Forgotten(what, error.why, advice="Add the item again if it is needed.") from error
+        if then is None:
+            had = "has no earlier value to put back" if at is UNSET else "was not there at that moment"
+            raise NotFound(
+                f"item '{id}' of '{self.owner}' {had}; nothing was restored.",
+                code="nothing_to_restore",
+                advice="changes_of() lists its changes; restore(at=…) takes one that wrote it.",
+                item=id,
+                owner=self.owner,
+            )
+        return then
+
+    def _before(self, id: str, now: Remembered | None) -> Remembered | None:
+        """Return the last other value of an item that counts; of one that is not there also one that was withdrawn."""
+        withdrawn = None
+        for limit in (_CHANGES_READ, None):
+            changes, more = self.changes_of(id, limit=limit)
+            for change in changes:
+                then = as_of(self._memory, id, change.digest)
+                if then is None or (now is not None and _is_equal(_item_of(then), now)):
+                    continue
+                if not self.is_withdrawn(id, change):
+                    return then
+                withdrawn = withdrawn or then
+            if not changes:
+                raise self._no_item(id)
+            if not more:
+                break
+        return withdrawn if now is None else None
+
+    def _at(self, id: str, at: Wanted) -> Remembered | None:
+        """Return an item as a moment left it; None: it was not there."""
+        commit = revisions.resolve(self._memory.space, self.head, at)
+        return None if commit is None else as_of(self._memory, id, commit)
 
     def _last_write(self, id: str, commit: Digest) -> Step | None:
         """Return the commit that wrote the newest version of an item that a commit has; None: it has none."""
@@ -304,6 +395,9 @@ class Memory:
         done = write.write(
             self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
         )
+        return self._as_written(id, done)
+
+    def _as_written(self, id: str, done: CommitOutcome) -> Remembered:
         judge = Visibility(self._memory, None, None, commit=done.head.commit)
         found = judge.item(id)
         if found is None:
@@ -313,6 +407,41 @@ class Memory:
                 item=id,
             )
         return judge.remembered(found)
+
+
+def _item_of(found: Remembered) -> MemoryItem:
+    return MemoryItem(
+        text=found.text,
+        kind=found.kind,
+        scope=found.scope,
+        trust=found.trust,
+        at=found.at,
+        expires_at=found.expires_at,
+    )
+
+
+def _is_equal(item: MemoryItem, found: Remembered) -> bool:
+    """True if nothing but the time when it was written differs."""
+    return msgspec.structs.replace(item, at=found.at) == _item_of(found)
+
+
+def _with_end(then: Remembered, expires: _End, now: int) -> MemoryItem:
+    """Return the item with the end that it had, or another; raises `Invalid` if that is not in the future."""
+    item = _item_of(then)
+    if not isinstance(expires, UnsetType):
+        return msgspec.structs.replace(item, expires_at=write.until(expires, now))
+    if item.expires_at is not None and item.expires_at <= now:
+        ended = _BEGAN + timedelta(microseconds=item.expires_at)
+        raise Invalid(
+            f"the end of item '{then.id}' of '{then.owner}' has passed ({ended:%Y-%m-%d %H:%M:%S} UTC), so it would "
+            "not be found; nothing was restored.",
+            code="item_expired",
+            advice="Give it another end with expires=…, or None for none.",
+            item=then.id,
+            owner=then.owner,
+            expired_at=item.expires_at,
+        )
+    return item
 
 
 def _checked(author: str | None) -> str | None:

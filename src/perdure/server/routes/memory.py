@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+from msgspec import UNSET
+
 from perdure.errors import NotFound, StaleHead
 from perdure.model.memory import ItemKind
+from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
 from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
@@ -127,9 +130,35 @@ def forget_memory_item(call: HttpCall) -> MemoryHead:
     return MemoryHead.of(memory, "forgotten", HeadShape.of(head))
 
 
+class RestoreBody(BaseBody, frozen=True, kw_only=True):
+    """The moment at which the item was right; null: before its last change.
+
+    `expires` gives it another end: a time in ISO 8601, or a duration such as `30d`; null: the end that it had then.
+    """
+
+    at: str | None = None
+    expires: str | None = None
+
+
+@route("POST", "/v1/memory/{owner}/items/{item}/restore", "operate")
+def restore_memory_item(call: HttpCall, body: RestoreBody) -> MemoryShape:
+    """Put one item back as it was before its last change, or at a moment; other items stay, and an undo takes it back."""
+    memory = _memory_to_move(call)
+    end = UNSET if body.expires is None else read_moment(body.expires)
+    restored = memory.restore(
+        call.segments["item"],
+        at=UNSET if body.at is None else body.at,
+        expires=timedelta(seconds=end) if isinstance(end, float | int) else end,
+        op_id=call.op_id,
+        author=call.access.name,
+    )
+    call.head = memory.head
+    return MemoryShape.of(restored)
+
+
 @route("POST", "/v1/memory/{owner}/undo", "operate")
 def undo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
-    """Undo the last change of a memory, by a person or by a thread; redo reverses it."""
+    """Undo the last change of a memory, whichever item it was about, by a person or by a thread; redo reverses it."""
     memory = _memory_to_move(call)
     head = call.head = memory.undo(op_id=call.op_id, author=call.access.name)
     return MemoryHead.of(memory, "undone", HeadShape.of(head))

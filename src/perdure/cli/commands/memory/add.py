@@ -114,7 +114,8 @@ def edit(
 ) -> MemoryAddAnswer:
     """Correct the text of an item; its past stays in the history
 
-    Kind, scope and end of the item stay as they are. The author is a user from then on.
+    Kind, scope and end of the item stay as they are. The author is a user from then on. `memory restore` brings the
+    former words back.
     """
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
         old = memory.get(whole)

@@ -43,6 +43,7 @@ class Gone(Answer, frozen=True, kw_only=True):
                 digest(self.head.commit),
             )
             erase = ("memory", "forget", self.item, "--owner", self.owner, "--erase")
+            screen.suggest("Bring it back: ", "memory", "restore", self.item, "--owner", self.owner)
             screen.suggest("Erase its words there too: ", *erase)
             return
         objects = count(self.objects, "object")
@@ -82,7 +83,8 @@ def forget(
 ) -> Gone:
     """Forget an item, no matter which author wrote it; its history stays unless it is erased
 
-    With --erase no undo brings it back, so on a terminal you are asked first; other items stay, with their past.
+    `memory restore` brings it back. With --erase nothing does, so on a terminal you are asked first; other items stay,
+    with their past.
     Threads that hold its words too are named.
     """
     with writing(everywhere) as store, memory_with(store, owner, item, forgotten=erase) as (memory, whole):
