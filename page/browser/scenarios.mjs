@@ -1135,6 +1135,75 @@ export const scenarios = {
     });
   },
 
+  // An item is added: what is wrong is said and nothing typed is lost, and the same words again, or a lost answer, add no other.
+  async remember({ open }) {
+    await withPage(open, async ({ page, go, picture, settled, faults }) => {
+      await go('/memory/dora');
+      const cards = page.locator('article.card');
+      await cards.first().waitFor();
+      const before = await cards.count();
+      const dialog = page.getByRole('dialog', { name: 'Add to the memory of dora' });
+      const add = dialog.getByRole('button', { name: 'Add', exact: true });
+      await page.keyboard.press('n');
+      await page.keyboard.type('Dora sails in May.');
+      await dialog.getByLabel('Kind').selectOption('episodic');
+      await dialog.getByLabel('Scope').fill('My Trip');
+      await page.keyboard.press('Enter');
+      await dialog.getByRole('alert').getByText("'My Trip' cannot be a scope").waitFor();
+      await picture('remember');
+      assert.deepEqual(await faultsOf(page), []);
+      await dialog.getByLabel('Scope').fill('trip');
+      assert.equal(await dialog.getByRole('alert').count(), 0, 'it was about other words');
+      await add.click();
+      await page.getByText('Remembered.').waitFor();
+      assert.match(await cards.first().textContent(), /Dora sails in May\..*episodic.*scope trip.*said by user/s);
+      await cards.first().getByRole('button', { name: 'History' }).click();
+      await page.getByRole('list', { name: 'Changes of this item' }).getByText('local').waitFor();
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await dialog.getByLabel('Text').fill('Dora sails in May.');
+      await dialog.getByLabel('Kind').selectOption('episodic');
+      await dialog.getByLabel('Scope').fill('trip');
+      await dialog.getByLabel('Text').press('Control+Enter');
+      await page.getByText('dora has that item already').waitFor();
+      await page.reload();
+      await cards.nth(before).waitFor();
+      assert.equal(await cards.count(), before + 1);
+      // The answer is lost: the item is there, and the same words again do not add another one, although it ends.
+      let sent = 0;
+      await page.route(/\/memory\/dora\/items$/, async (route) => {
+        if (sent++) return route.continue();
+        await route.fetch();
+        await route.abort();
+      });
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await dialog.getByLabel('Text').fill('Dora has a guest.');
+      await dialog.getByLabel('Kept').selectOption('until a time …');
+      await dialog.getByLabel(/^Until/).fill('2031-02-03T09:30');
+      await add.click();
+      await dialog.getByText('The server does not answer.').waitFor();
+      await add.click();
+      await cards.filter({ hasText: /Dora has a guest\..*until.*Feb/s }).waitFor();
+      await page.reload();
+      await cards.nth(before + 1).waitFor();
+      assert.equal(await cards.filter({ hasText: 'Dora has a guest.' }).count(), 1);
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
+      // An owner without a memory; who may only look adds nothing.
+      await go('/memory');
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await page.keyboard.type('eli');
+      await page.getByText('eli has no memory yet: this begins one.').waitFor();
+      await page.getByLabel('Text').fill('Eli plays chess.');
+      await page.getByRole('button', { name: 'Add', exact: true }).click();
+      await page.getByRole('combobox', { name: 'Owner' }).and(page.locator('select')).getByRole('option', { name: 'eli', selected: true }).waitFor({ state: 'attached' });
+      await cards.filter({ hasText: 'Eli plays chess.' }).waitFor();
+      await page.route(/\/v1\/session/, (route) => route.fulfill({ json: { name: 'vera', roles: ['viewer'], version: '', store: '', read_only: false, served: [] } }));
+      await page.reload();
+      await cards.filter({ hasText: 'Eli plays chess.' }).waitFor();
+      await settled();
+      assert.equal(await page.getByRole('button', { name: 'Add an item' }).count(), 0);
+    });
+  },
+
   // A memory is corrected, an item forgotten and brought back; a change that nobody has seen is not undone.
   async memory({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {

@@ -69,6 +69,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "timelines",
                 "runs",
                 "memory",
+                "remember",
                 "verify",
             ),
         )

@@ -208,6 +208,7 @@ def test_a_memory_outside_the_limits_does_not_exist(
     for method, rest, body in (
         ("GET", "", None),
         ("GET", "/log", None),
+        ("POST", "/items", {"text": "x"}),
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),
         ("POST", f"/items/{item}/restore", {}),
@@ -218,3 +219,68 @@ def test_a_memory_outside_the_limits_does_not_exist(
         told = [(each.status, each.json["code"]) for each in replies]
         assert told == [(404, "owner_not_found")] * 2, (method, rest)
     assert [each.text for each in store.memory("ann").items()] == ["Ann lives in Porto."]
+
+
+ITEMS = "/v1/memory/ann/items"
+
+
+def test_a_person_adds_an_item(client: Client, store: Store) -> None:
+    """Text, kind, scope and end are as they were given, and the history names the credential; the owner is a new one."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    asked = {"text": "Ann flies on Friday.", "kind": "episodic", "scope": "trip"}
+
+    reply = ann.post(ITEMS, asked | {"expires_at": "2190-01-31T09:00:00+01:00"})
+
+    (item,) = store.memory("ann").items()
+    assert (reply.status, reply.json["known"], reply.json["item"]["id"]) == (201, False, item.id), reply.body
+    assert (item.text, item.kind, item.scope, item.trust) == (*asked.values(), "user")
+    assert reply.json["item"]["expires_at"] == "2190-01-31T08:00:00.000000Z"
+    assert changes(ann) == [["added", "Ann flies on Friday.", "ann"]]
+
+
+def test_an_item_that_says_the_same_is_answered(client: Client, item: str) -> None:
+    """The second request adds nothing; control: of another scope it adds one."""
+    first, again, other = (
+        client.post(ITEMS, {"text": "Ann likes trams.", "scope": scope}) for scope in ("user", "user", "home")
+    )
+
+    assert [(each.status, each.json["known"]) for each in (first, again, other)] == [
+        (201, False),
+        (200, True),
+        (201, False),
+    ]
+    assert first.json["item"]["id"] == again.json["item"]["id"] != other.json["item"]["id"]
+
+
+def test_a_repeated_addition_is_one(client: Client, store: Store) -> None:
+    """A client that lost the answer sends the request again, with its key; control: another key adds another item."""
+    asked = {"text": "Ann flies on Friday.", "expires_at": "2190-01-31T09:00:00Z"}
+
+    ids = [client.post(ITEMS, asked, Idempotency_Key=name).json["item"]["id"] for name in ("k1", "k1", "k2")]
+
+    assert ids[0] == ids[1] != ids[2]
+    assert [each.id for each in store.memory("ann").items()] == ids[1:]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"text": " \n"}, "item_empty"),
+        ({"text": "x" * 70_000}, "item_too_large"),
+        ({"kind": "vague"}, "body_invalid"),
+        ({"scope": "My Project"}, "scope_invalid"),
+        ({"expires_at": "2001-01-31T09:00:00Z"}, "expiry_in_past"),
+        ({"expires_at": "9999-12-31T09:00:00Z"}, "expiry_invalid"),
+        ({"expires_at": "2190-01-31T09:00:00"}, "body_invalid"),  # nobody knows in which zone
+        ({"trust": "system"}, "body_invalid"),  # a client is a user
+    ],
+)
+def test_what_cannot_be_remembered_is_refused(
+    client: Client, store: Store, wrong: dict[str, str], code: str
+) -> None:
+    """The problem says what is wrong, and that nothing was done."""
+    reply = client.post(ITEMS, {"text": "Ann likes trams."} | wrong)
+
+    assert (reply.status, reply.json["code"]) == (422, code)
+    assert "nothing was" in reply.json["detail"]
+    assert store.memory("ann").head.commit is None

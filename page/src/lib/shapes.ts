@@ -122,4 +122,5 @@ export interface Search { query: string; found: Found[]; scanned: number; more: 
 export interface Session { name: string; roles: string[]; version: string; store: string; read_only: boolean; served: string[] }
 export interface StoredObject { digest: string; kind: string; size: number; text: string | null; base64: string | null }
 
+export const ITEM_KINDS = ['semantic', 'episodic', 'procedural', 'preference'];
 export const EFFECTS = ['none', 'read_only', 'local_write', 'external_write', 'communication', 'financial', 'code_execution', 'privileged'];

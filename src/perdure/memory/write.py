@@ -148,6 +148,12 @@ def until(expires: datetime | timedelta | None, now: int) -> int | None:
         )
     if until <= now:
         raise Invalid("expires is in the past; nothing was remembered.", code="expiry_in_past")
+    if until > canonical.INT_MAX:  # such a number of µs is in no JSON value
+        raise Invalid(
+            "expires is after June 2255, and no such time can be stored; nothing was remembered.",
+            code="expiry_invalid",
+            advice="Leave it out: the item then stays until it is forgotten.",
+        )
     return until
 
 

@@ -103,8 +103,9 @@ class Memory:
         one that a thread wrote no longer depends on that thread then.
 
         `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
-        until `forget`.  With `op_id` the call can be repeated safely.  Raises `Invalid`, having written nothing, for a
-        text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
+        until `forget`.  With `op_id` the call can be repeated safely, also without an `id`.  Raises `Invalid`, having
+        written nothing, for a text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD
+        replaces it.
         """
         space = self._memory.space
         now = space.clock()
@@ -118,16 +119,13 @@ class Memory:
         )
         version = Version(item=check_item(wanted))
         if op_id is not None and id is None:
-            raise Invalid(
-                "what may be repeated needs an id of its own as well as op_id; nothing was remembered.",
-                code="item_id_missing",
-            )
+            id = self._written_by(op_id)
         if id is not None:
             return self._written(check_item_id(id), version, "memory.add", op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
         if equal is None:
-            return self._written(space.ids(), version, "memory.add", None, author)
+            return self._written(space.ids(), version, "memory.add", op_id, author)
         return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
 
     def search(
@@ -387,6 +385,13 @@ class Memory:
             item=id,
             owner=self.owner,
         )
+
+    def _written_by(self, op_id: str) -> str | None:
+        """Return the item that the write of an op_id is about; None: there is no such write yet."""
+        space = self._memory.space
+        done = space.engine.recorded(space.name, names.check_op_id(op_id))
+        commit = None if done is None else done.receipt.heads[0].commit
+        return None if commit is None else next(iter(items_of(space.step(commit).changeset.patch)), None)
 
     def _written(
         self, id: str, version: Version, reason: str, op_id: str | None, author: str | None

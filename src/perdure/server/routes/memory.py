@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Annotated
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Meta
 
 from perdure.errors import NotFound, StaleHead
 from perdure.model.memory import ItemKind
@@ -96,6 +98,40 @@ def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
     commits = [MemoryCommit.of(memory, each, query.item) for each in kept]
     call.head = memory.head
     return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
+
+
+class NewItemBody(BaseBody, frozen=True, kw_only=True):
+    """What to remember, and until when; null: until it is forgotten."""
+
+    text: str
+    kind: ItemKind = "semantic"
+    scope: str = "user"
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class MemoryAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is remembered now."""
+
+    item: MemoryShape
+    known: bool  # there was an item already that says the same; no other one was added
+
+
+@route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
+def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
+    """Remember something for an owner, as a user said it; an item that says the same is answered, and none is added."""
+    memory = _memory(call)
+    before = memory.head.version
+    item = memory.add(
+        body.text,
+        kind=body.kind,
+        scope=body.scope,
+        expires=body.expires_at,
+        op_id=call.op_id,
+        author=call.access.name,
+    )
+    known = memory.head.version == before
+    call.status = 200 if known else 201
+    return MemoryAdded(item=MemoryShape.of(item), known=known)
 
 
 class ItemBody(BaseBody, frozen=True, kw_only=True):
