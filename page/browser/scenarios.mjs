@@ -545,6 +545,13 @@ export const scenarios = {
       await page.getByText('The last run failed.').waitFor();
       assert.deepEqual(await faultsOf(page), []);
       await picture('retry');
+      await row(page, 1).getByRole('button', { name: 'Inspect turn 1' }).click();
+      await page.getByRole('tab', { name: 'Context' }).click();
+      await page.getByText(/This step has no answer: .*the model is unwell/).waitFor();
+      await page.getByText('The exact request').click();
+      await page.getByRole('region', { name: 'The exact request' }).getByText('Are you unwell?').waitFor();
+      await picture('retry-context');
+      await page.getByRole('button', { name: 'Close this turn' }).click();
       await page.getByRole('button', { name: 'Retry' }).click();
       await row(page, 1).getByText('Noted: Are you unwell?').waitFor();
       await turn.getByText('failed').waitFor({ state: 'detached' });
@@ -754,6 +761,59 @@ export const scenarios = {
       await picture('elsewhere');
       await card.getByRole('button', { name: 'Next' }).click();
       await page.getByRole('article', { name: 'Approval of book' }).getByText('777').waitFor({ state: 'detached' });
+    });
+  },
+
+  // The question on screen is never replaced by another one, and the address of a decided one shows that one.
+  async stays({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      await go('/approvals');
+      const card = page.getByRole('article', { name: /^Approval of/ });
+      await card.waitFor();
+      await page.waitForURL(/call=/);
+      const address = new URL(page.url()).searchParams.get('call');
+      const [thread, call] = [address.slice(0, address.lastIndexOf('/')), address.slice(address.lastIndexOf('/') + 1)];
+      await card.getByLabel('Reason').fill('half a reason');
+      await send(page, `threads/${encodeURIComponent(thread)}/decide`, { call, verdict: 'deny', why: 'by another window' });
+      await card.getByText(/has decided\./).waitFor();
+      await settled();
+      assert.equal(new URL(page.url()).searchParams.get('call'), address);
+      assert.equal(await card.getByRole('link', { name: thread, exact: true }).count(), 1);
+      assert.equal(await card.getByRole('button', { name: 'Approve' }).count(), 0, 'nothing can be approved in its place');
+      assert.ok(await page.getByRole('navigation', { name: 'Waiting' }).getByRole('button').count(), 'others wait');
+      await picture('stays');
+      await page.reload();
+      await card.getByText('Denied: by another window.').waitFor();
+      assert.equal(await card.getByRole('button', { name: 'Approve' }).count(), 0);
+      await go('/approvals?call=foo%2Fbar');
+      await page.getByText('There is no such question').waitFor();
+      await settled();
+      assert.equal(await card.count(), 0, 'no other question is shown for it');
+      await page.getByRole('navigation', { name: 'Waiting' }).getByRole('button').first().click();
+      await card.waitFor();
+    });
+  },
+
+  // A tool asks for a value: it goes on with the answer, and cannot be approved without one.
+  async question({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'harbour', agent: 'planner' });
+      await send(page, 'threads/harbour/run', { text: 'Name the boat.' });
+      await go('/approvals?call=harbour/');
+      const card = page.getByRole('article', { name: 'Approval of name' });
+      await card.getByText('What shall the boat be called?').waitFor();
+      assert.equal(await card.getByRole('button', { name: /Approve/ }).count(), 0, 'the tool has no value then');
+      const field = card.getByLabel('Answer, with which the tool goes on');
+      await field.fill('12');
+      await picture('question');
+      await card.getByRole('button', { name: 'Answer: the tool goes on' }).click();
+      await card.getByRole('alert').waitFor();
+      await field.fill('1234'); // a text, although it looks like a number
+      await card.getByRole('button', { name: 'Answer: the tool goes on' }).click();
+      await card.getByText('Answered by local.').waitFor();
+      await card.getByRole('link', { name: 'Open the thread' }).click();
+      await row(page, 1).getByText('Done. Anything else?').waitFor();
+      assert.equal(await state(page, 'harbour', 'main', '/name.json'), '1234');
     });
   },
 
@@ -1328,6 +1388,13 @@ export const scenarios = {
         await safe();
       }
       assert.equal(asked, 0, 'a dialog of the browser opened');
+      // What cannot be seen is spelled out where a person decides about it.
+      await send(page, 'threads', { id: 'unseen', agent: 'planner' });
+      await send(page, 'threads/unseen/run', { text: 'Book the flight to acme\u202e01\u200b for 900 euros.' });
+      await go('/approvals?call=unseen/');
+      await page.getByRole('region', { name: 'Arguments of book' }).getByText('TP acme\\u202e01\\u200b').waitFor();
+      await page.getByRole('navigation', { name: 'Waiting' }).getByText('flight: TP acme\\u202e01\\u200b').waitFor();
+      await picture('unseen');
     });
   },
 
@@ -1561,6 +1628,8 @@ export const spoilers = {
   retry: changed(/\/v1\/threads\/ailing\/graph/, (body) => body.replaceAll('"failed"', '"succeeded"')),
   merged: changed(/\/v1\/threads\/merging\/diff/, (body) => body.replaceAll('"toolCalls"', '"toolcalls"')),
   elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
+  stays: changed(/\/v1\/threads\/.*\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
+  question: changed(/\/v1\/approvals/, (body) => body.replaceAll('"choose-name"', '"approve"').replaceAll(/"response_schema":\{[^}]*\}/g, '"response_schema":null')),
   settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
   // The first page is all that the server gives.

@@ -43,6 +43,13 @@ export function bytes(size: number): string {
   return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }
 
+// Controls, directions, and characters without a shape: those that the command line spells out, too.  Joiners stay, as scripts and emoji need them.
+const UNSEEN = /(?![\n\t])[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]|\p{Cs}/gu;
+
+/** A text with its invisible characters spelled out, so that it cannot be read as another one. */
+export const visible = (text: string): string =>
+  text.replace(UNSEEN, (each) => [...Array(each.length).keys()].map((at) => `\\u${each.charCodeAt(at).toString(16).padStart(4, '0')}`).join(''));
+
 export const pretty = (value: Json | undefined): string => (typeof value === 'string' ? value : (JSON.stringify(value ?? null, null, 2) ?? ''));
 
 /** What a person wrote for a value: JSON, or else the text itself. */
@@ -66,8 +73,8 @@ export function brief(value: Json): string[] {
       for (const [key, inner] of Object.entries(each)) walk(inner, name ? `${name}.${key}` : key);
     } else if (found.length === LEAVES_MAX) left++;
     else {
-      const text = typeof each === 'string' ? each.replace(/\s+/g, ' ') : JSON.stringify(each);
-      found.push({ text: `${name && `${name}: `}${text.length > 60 ? `${text.slice(0, 50)}…` : text}`, size: text.length, at: found.length });
+      const text = visible(typeof each === 'string' ? each.replace(/\s+/g, ' ') : JSON.stringify(each));
+      found.push({ text: `${name && `${visible(name)}: `}${text.length > 60 ? `${text.slice(0, 50)}…` : text}`, size: text.length, at: found.length });
     }
   };
   walk(value, '');
@@ -129,7 +136,8 @@ export function placeSteps(place: string | null): (string | number)[] {
 export const repeatMark = ({ repeat }: Pick<Ticket, 'repeat'>): string | null => (repeat === null ? null : (REPEATS[repeat] ?? 'possible repeat'));
 
 const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired', cancel: 'Cancelled with its run' };
-export const verdictWords = (verdict: string): string => VERDICTS[verdict] ?? inWords(verdict);
+/** `answers` is what an answer is: what the tool goes on with, its result, or its arguments. */
+export const verdictWords = (verdict: string, answers = 'result'): string => (verdict === 'answer' && answers !== 'result' ? 'Answered' : (VERDICTS[verdict] ?? inWords(verdict)));
 
 const TONES: Record<string, string> = {
   succeeded: 'good', 'resolved: done': 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',

@@ -67,7 +67,7 @@ export interface Run {
 }
 export interface Loss { kind: string; where: string; what: string; why: string }
 export interface RunDetail {
-  run: Run; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;
+  run: Run; route: { from_backend: string | null; to_backend: string; why: string | null }[]; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;
   parent: { thread: string; run: string | null; call: string } | null; children: { thread: string; run: string; agent: string; state: string }[];
 }
 
