@@ -185,7 +185,7 @@ export const scenarios = {
     await withPage(open, async ({ page, picture }) => {
       await page.getByRole('link', { name: /trip-42/ }).click();
       await page.getByRole('heading', { name: 'State of main now' }).waitFor();
-      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /trip\.json/ }).click();
       await page.getByText('Written in turn 3').waitFor();
       const cause = page.locator('dl.facts', { hasText: 'before' });
       await cause.waitFor();
@@ -362,7 +362,7 @@ export const scenarios = {
       await go('/threads/trip-42');
       await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
       await page.getByRole('tab', { name: 'State' }).click();
-      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /trip\.json/ }).click();
       await page.getByRole('region', { name: 'Value of /trip.json' }).getByText('12000').waitFor();
       await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
       await page.getByRole('combobox', { name: 'Who wrote' }).selectOption('currency');
@@ -382,7 +382,7 @@ export const scenarios = {
   async history({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
       await go('/threads/cart');
-      await page.getByRole('button', { name: /cart\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /cart\.json/ }).click();
       await page.getByText('Written in turn 5,').waitFor();
       const history = page.getByRole('region', { name: 'Changes of /cart.json' });
       await history.getByRole('listitem').nth(4).waitFor();
