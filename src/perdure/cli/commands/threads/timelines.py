@@ -587,7 +587,9 @@ def replay(
     since: Annotated[
         str | None,
         Parameter(
-            metavar="REF", help="Only inputs after this commit; after the timelines parted if left out"
+            metavar="REF",
+            completer=in_store,
+            help="Only inputs after this commit; after the timelines parted if left out",
         ),
     ] = None,
     effect_max: Annotated[
