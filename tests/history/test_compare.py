@@ -6,7 +6,7 @@ import pytest
 
 from perdure.errors import Invalid, MergeConflict, NotFound, OpReused, StaleHead
 from perdure.history import merge
-from perdure.history.merge import Terms
+from perdure.history.merge import Pick, Terms
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import ConflictCovered, Merged, Picked
@@ -270,7 +270,8 @@ def test_a_commit_of_elsewhere_is_not_found(hand: Hand) -> None:
 def pick(hand: Hand, commit: Digest, rules: dict[str, str] | None = None) -> merge.Taken:
     """Cherry-pick onto main."""
     terms = Terms(op_id=hand.space.ids(), reason="pick", rules=rules or {})
-    return merge.cherry_pick(hand.space, hand.head(), commit, terms)
+    picks = (Pick(commit=commit, is_turn=False, name="it", reason="pick it"),)
+    return merge.cherry_pick(hand.space, hand.head(), picks, terms)
 
 
 def test_a_pick_takes_one_commit_and_not_what_came_before_it(hand: Hand) -> None:

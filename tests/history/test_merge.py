@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Conflict, MergeConflict
-from perdure.history import ancestry, merge
+from perdure.history import ancestry
 from perdure.history.ancestry import Point
+from perdure.history.merge import resolve
 from perdure.history.space import Space
 from perdure.history.verify import verify
 from perdure.model.digest import Digest
@@ -178,7 +179,7 @@ def test_deleting_is_a_change_like_any_other(crossed: Hand) -> None:
 
 def test_there_is_an_end_to_what_is_looked_at(crossed: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it the merge is refused, and nothing is written."""
-    monkeypatch.setattr(merge, "SHARED_MAX", 2)
+    monkeypatch.setattr(resolve, "SHARED_MAX", 2)
     crossed.write({"/n": 20}, timeline="other")
     before = crossed.head()
 

@@ -113,8 +113,8 @@ COMMANDS: Mapping[str, str] = {
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
-        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
-        "equal on both timelines."
+        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make the "
+        "values equal."
     ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
@@ -133,6 +133,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
+    "range_not_found": "See what there is with <threads turns THREAD --timeline {timeline}>.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
     "replay_out_of_order": (

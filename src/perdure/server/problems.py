@@ -114,8 +114,7 @@ FOR_HTTP: Mapping[str, str] = {
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (
-        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make them equal on '
-        "both timelines."
+        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make the values equal.'
     ),
     "model_not_found": "If it is new, add it to the file of models of the server.",
     "not_a_backend": "Give a name such as 'anthropic:…', with a provider and a model; GET /v1/backends lists known ones.",
@@ -137,6 +136,7 @@ FOR_HTTP: Mapping[str, str] = {
     ),
     "path_not_found": f"GET {_THREAD}/state lists the paths.",
     "price_unknown": "Put the price into the file of models of the server.",
+    "range_not_found": f"GET {_THREAD}/turns lists the turns of a timeline.",
     "reconcile_hook_missing": f"State the outcome with {_RESOLVE}.",
     "recorded_step_missing": f"GET {_THREAD}/context without `at` has what the next step would be shown.",
     "request_not_signed": "Say whose server it is where the code of the server declares the backend.",

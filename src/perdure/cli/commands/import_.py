@@ -13,10 +13,11 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.errors import CODES
 from perdure.cli.hints import explain
 from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
-from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
@@ -258,6 +259,7 @@ _Thread: TypeAlias = Annotated[
     Parameter(
         name="--thread",
         metavar="ID",
+        completer=in_store,
         help="SOURCE is a request, a reply or a message list, JSON, that is added to this thread",
     ),
 ]
@@ -274,11 +276,9 @@ _Agent: TypeAlias = Annotated[
     Parameter(
         name="--agent",
         metavar="NAME",
+        completer=in_store,
         help="The agent of threads that are made; of sessions, named like the tool",
     ),
-]
-_Owner: TypeAlias = Annotated[
-    str | None, Parameter(name="--owner", metavar="NAME", help="The owner of the threads: a user, a customer")
 ]
 _Provider: TypeAlias = Annotated[
     str | None,
@@ -317,7 +317,7 @@ def import_(
     thread: _Thread = None,
     format: _Format = None,
     agent: _Agent = None,
-    owner: _Owner = None,
+    owner: NewOwner = None,
     provider: _Provider = None,
     model: _Model = None,
     whole: _Whole = False,

@@ -13,9 +13,9 @@ from msgspec import UNSET
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
 from perdure.model.head import MAIN
+from perdure.shapes.comparison import ComparedValue, ConflictShape
 from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
 from perdure.shapes.text import safe_json, shortened, size
-from perdure.shapes.threads import ComparedValue, ConflictShape
 
 __all__ = [
     "MARKS",

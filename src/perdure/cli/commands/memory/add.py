@@ -12,6 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -105,7 +106,7 @@ def _text_of(memory: Memory, id: str | None) -> str | None:
 
 
 def edit(
-    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    item: Annotated[str, Parameter(name="ITEM", completer=in_store, help="The item's id")],
     text: Annotated[str, Parameter(name="TEXT", help="What is right", allow_leading_hyphen=True)],
     /,
     *,

@@ -33,7 +33,9 @@ _LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 Owner: TypeAlias = Annotated[
     str, Parameter(name="--owner", metavar="WHO", completer=in_store, help="The owner of the memory")
 ]
-ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
+ItemId: TypeAlias = Annotated[
+    str, Parameter(name="ITEM", completer=in_store, help="The item's id, or a reference mem://…")
+]
 AnyKind: TypeAlias = Annotated[
     ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)
 ]

@@ -13,7 +13,7 @@ from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import is_agreed
 from perdure.cli.input.users import os_user
-from perdure.cli.options import EVERYWHERE, Everywhere, ThreadId
+from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, ThreadId
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
 from perdure.errors import Refused
@@ -39,11 +39,8 @@ def begin(
     thread: ThreadId,
     /,
     *,
-    agent: Annotated[str, Parameter(metavar="NAME", help="The agent whose thread it is")],
-    owner: Annotated[
-        str | None,
-        Parameter(metavar="NAME", completer=in_store, help="The owner of the thread: a user, a customer"),
-    ] = None,
+    agent: Annotated[str, Parameter(metavar="NAME", completer=in_store, help="The agent whose thread it is")],
+    owner: NewOwner = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadBeginAnswer:
     """Begin a thread for an agent, or open the existing one
