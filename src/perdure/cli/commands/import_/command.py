@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
@@ -14,7 +13,6 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.import_.report import (
     Imported,
-    ImportedSession,
     ImportedSessions,
     RefusedShape,
     of_conversation,
@@ -28,7 +26,7 @@ from perdure.errors import Conflict, Invalid, NotFound, PerdureError
 from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
-from perdure.integrations.importers.sources import find_sources, is_server
+from perdure.integrations.importers.sources import files_below, find_sources, is_server
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text
 from perdure.model.names import check_label, did_you_mean, shown_address
@@ -143,8 +141,8 @@ def import_(
 
     SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the address
     of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
-    Nothing is executed. Import again to add what is new. Among several sources, a saved conversation becomes a thread that is
-    named like its file; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
+    Nothing is executed. Import again to add what is new. A saved conversation becomes a thread that is named like its
+    file, and so does each one in a directory without sessions; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
     one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
@@ -191,100 +189,127 @@ def _import_sessions(
     thread: str | None,
 ) -> ImportedSessions:
     _check_words(sources, format)
-    alone = len(sources) == 1
     refused: list[RefusedShape] = []
-    conversations: dict[str, _Conversation] = {}
-
-    def check(source: str) -> None:
-        if alone or not _is_conversation(source, format):
-            _check_source(source, format)
-            return
-        name = thread_id(Path(source).stem)
-        conversations[source] = _read_conversation(name, source, format, agent, everywhere)
-
-    found = _for_each(sources, check, refused, alone=alone)
+    found, others = _planned(sources, format, agent, everywhere, refused)
     made = _new_store(everywhere.store) if found else None
     reports: list[ImportReport] = []
-
-    def add(store: Store, told: Callable[[str, int], None], source: str) -> None:
-        before = sum(each.messages for each in reports)
-        if found := conversations.get(source):
-            _check_untaken(store, found, owner)
-            added = _added(store, found, agent=agent, owner=owner, once=True)
-            reports.append(of_conversation(added, found.file))
-            return
-        reports.append(
-            import_sessions(
-                store,
-                source,
-                format=format,
-                agent=agent,
-                owner=owner,
-                thread=thread,
-                progress=lambda at: told("message", before + at.messages),
-            )
-        )
-
     if found:
         with (
             open_store(everywhere.store) as store,
             working("Importing", quiet=everywhere.json) as told,
         ):
-            _for_each(found, partial(add, store, told), refused, alone=alone)
+            for source, saved in found:
+                before = sum(each.messages for each in reports)
+                with _refusing(source, refused, alone=len(sources) == len(found) == 1):
+                    if saved is None:
+                        report = import_sessions(
+                            store,
+                            source,
+                            format=format,
+                            agent=agent,
+                            owner=owner,
+                            thread=thread,
+                            progress=lambda at, before=before: told("message", before + at.messages),
+                        )
+                    else:
+                        _check_untaken(store, saved, owner)
+                        added = _added(store, saved, agent=agent, owner=owner, once=True)
+                        report = of_conversation(added, source)
+                    reports.append(report)
     refused += [RefusedShape.of(each.source, each.error) for report in reports for each in report.refused]
-    return ImportedSessions(
-        sessions=[ImportedSession.of(each) for report in reports for each in report.sessions],
-        refused=refused,
-        others=sum(report.others for report in reports),
-        others_first=[name for report in reports for name in report.others_first],
-        messages=sum(each.messages for each in reports),
-        calls=sum(each.calls for each in reports),
-        sources=len(sources),
-        store_made=made,
-    )
+    return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
 
 
 def _check_words(sources: Sequence[str], format: str | None) -> None:
     if "-" in sources:
         advice = "Name the thread that the input is added to with --thread, or a path with sessions."
         raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
-    if format is None or format in FORMATS or (format in APIS and len(sources) > 1):
+    if format is None or format in FORMATS or format in APIS:
         return
     why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
-    advice = f"{did_you_mean(format, FORMATS).rstrip()} A wire format needs --thread.".lstrip()
+    advice = (
+        did_you_mean(format, (*FORMATS, *APIS)).rstrip() or "Leave --format out, and the format is found."
+    )
     raise _refused(why, "session_format_unknown", advice, format=format)
 
 
-def _for_each(
-    sources: Sequence[str], act: Callable[[str], None], refused: list[RefusedShape], *, alone: bool
-) -> list[str]:
-    """Act on each source and return those without an error; errors go to `refused`, or are raised with `alone`."""
-    found: list[str] = []
-    for source in sources:
-        try:
-            act(source)
-        except PerdureError as error:
-            if alone:
-                raise
-            refused.append(RefusedShape.of(source, error))
-        else:
-            found.append(source)
-    return found
-
-
-def _check_source(source: str, format: str | None) -> None:
-    """Raise an error if a source holds no session; a store or a saved conversation is named as what it is."""
+@contextmanager
+def _refusing(source: str, refused: list[RefusedShape], *, alone: bool) -> Generator[None]:
+    """List an error of the block under its source; one of a source that is `alone` is raised."""
     try:
-        find_sources(source, format)  # before anything is made
-    except Invalid as error:
-        if error.code == "import_format_unknown" and _is_store(source):
-            advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
-            raise _refused(
-                f"{source} is a Perdure store", "import_of_a_store", advice, source=source
-            ) from error
-        if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
-            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
-        raise
+        yield
+    except PerdureError as error:
+        if alone:
+            raise
+        refused.append(RefusedShape.of(source, error))
+
+
+def _planned(
+    sources: Sequence[str],
+    format: str | None,
+    agent: str | None,
+    everywhere: Everywhere,
+    refused: list[RefusedShape],
+) -> tuple[list[tuple[str, _Conversation | None]], list[str]]:
+    """Return what is to be imported, read before anything is made, and the files that are passed over.
+
+    A saved conversation comes with its file, a directory of them as its files; None: the source holds sessions.
+    """
+    planned: list[tuple[str, _Conversation | None]] = []
+    others: list[str] = []
+    for source in sources:
+        with _refusing(source, refused, alone=len(sources) == 1):
+            files, none = _saved_conversations(source, format)
+            others += none
+            planned += [] if files else [(source, None)]
+            for file in files:
+                with _refusing(file, refused, alone=len(sources) == 1 and files == [source]):
+                    name = thread_id(Path(file).stem)
+                    planned.append((file, _read_conversation(name, file, format, agent, everywhere)))
+    return planned, others
+
+
+def _saved_conversations(source: str, format: str | None) -> tuple[list[str], list[str]]:
+    """Return the saved conversations that a source is, or a directory has, and its other files; none if it holds sessions.
+
+    Raises `Invalid` if it holds neither; a store is named as what it is.
+    """
+    if format is None or format in FORMATS:
+        try:
+            find_sources(source, format)
+        except Invalid as error:
+            if error.code != "import_format_unknown":
+                raise
+            if _is_store(source):
+                advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
+                raise _refused(
+                    f"{source} is a Perdure store", "import_of_a_store", advice, source=source
+                ) from error
+            if format is not None or is_server(source):
+                raise
+        else:
+            return [], []
+    place = Path(source).expanduser()
+    if not place.is_dir():
+        if format is None and _is_no_conversation(source):
+            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no")
+        return [source], []
+    below = list(files_below(str(place)))
+    files = [each for each in below if _may_be_conversation(each)]
+    if not files:
+        why = f"no file in {source} is a session of {', '.join(FORMATS)}, or a saved conversation"
+        raise _refused(why, "import_source_empty", "Name another directory.", source=source)
+    return files, [each for each in below if each not in set(files)]
+
+
+def _may_be_conversation(file: str) -> bool:
+    """True for a file with messages, also if it cannot be imported: it holds several conversations, or is cut off."""
+    try:
+        return begins_as_json(file) and not _is_no_conversation(file)
+    except PerdureError:
+        return True
+    except OSError:
+        return False
 
 
 def _is_store(source: str) -> bool:
@@ -426,21 +451,12 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
         if error.code != "format_missing":
             raise
         candidates = cast("list[str]", error.facts["candidates"])
-    why = "the format of the conversation was not named, and its content does not decide it"
+    why = f"the format of the conversation in {file} was not named, and its content does not decide it"
     advice = f"Give it with --format: {', '.join(candidates)}."
     if needs_agent:
         why += f"; there is no thread '{thread}', and no agent was named"
         advice += " Give --agent NAME, too: the agent whose thread it becomes."
     raise _refused(why, "format_missing", advice, candidates=candidates)
-
-
-def _is_conversation(source: str, format: str | None) -> bool:
-    """True if a source is a saved conversation: a file that holds no session."""
-    if format is not None:
-        return format not in FORMATS
-    with suppress(Invalid, NotFound):
-        return not find_sources(source, None)[0]
-    return Path(source).is_file() and not _is_store(source) and not _is_no_conversation(source)
 
 
 def _is_no_conversation(source: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from perdure.shapes.threads import HeadShape
 __all__ = ["Imported", "ImportedSession", "ImportedSessions", "RefusedShape", "of_conversation"]
 
 _NAMED = 5  # of the lines that were edited, and of the files that are not complete
+_OTHERS_NAMED = 3  # of the files of a directory that are no saved conversations
 _COLUMNS = (
     Column("file", "quiet", is_id=True),
     Column("thread", "name", is_id=True),
@@ -137,8 +139,31 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
     others_first: list[str]  # the first few of them
     messages: int
     calls: int
-    sources: int  # paths that were named
+    sources: int  # paths that were named, and files of a directory with saved conversations
     store_made: str | None = None  # the store, if there was none before
+
+    @classmethod
+    def of(
+        cls,
+        reports: Sequence[ImportReport],
+        refused: list[RefusedShape],
+        others: Sequence[str],
+        *,
+        sources: int,
+        made: str | None,
+    ) -> ImportedSessions:
+        """Return the reports of several sources as one; `others` are files that no report has."""
+        first = [*others[:_OTHERS_NAMED], *(name for report in reports for name in report.others_first)]
+        return cls(
+            sessions=[ImportedSession.of(each) for report in reports for each in report.sessions],
+            refused=refused,
+            others=len(others) + sum(report.others for report in reports),
+            others_first=first,
+            messages=sum(each.messages for each in reports),
+            calls=sum(each.calls for each in reports),
+            sources=sources,
+            store_made=made,
+        )
 
     @property
     def exit_code(self) -> int:
