@@ -222,7 +222,9 @@ ALONE = {
     "costs": Alone("Show what models cost", "Work"),
     "sql": Alone("Query the store in SQL, read-only", "Work"),
     "import": Alone(
-        "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
+        "Import sessions of other tools, or a saved conversation, as threads",
+        "Work",
+        "import_.command:import_",
     ),
     "export": Alone("Export a thread in a vendor's format, to git, as plain tables, or as spans", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),

@@ -94,8 +94,8 @@ COMMANDS: Mapping[str, str] = {
         "<runs release THREAD>."
     ),
     "import_format_unknown": (
-        "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
-        "<import {source} --thread ID --agent NAME>."
+        "Name a file, a directory or a database of that tool, or leave --format out: it is found by the content. A saved "
+        "conversation of an API needs --agent NAME instead."
     ),
     "import_overlaps": (
         "To have both, fork the moment before with <threads fork THREAD NAME --at {after}>, and import it with "

@@ -3,233 +3,44 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.commands.import_.report import (
+    Imported,
+    ImportedSessions,
+    RefusedShape,
+    of_conversation,
+)
 from perdure.cli.completion import in_store
-from perdure.cli.errors import CODES
-from perdure.cli.hints import explain
 from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
 from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
-from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
-from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.progress import working
-from perdure.cli.output.screen import Column, Screen
 from perdure.engines import registry
-from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Refused
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError
 from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
-from perdure.integrations.importers.sources import find_sources, is_server
-from perdure.integrations.importers.write import SessionReport
+from perdure.integrations.importers.sources import files_below, find_sources, is_server
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text
 from perdure.model.names import check_label, did_you_mean, shown_address
-from perdure.providers.contract import Loss
 from perdure.providers.conversation_input import PreparedInput, formats_of, prepared
 from perdure.providers.registry import APIS
 from perdure.runtime.import_messages import SYSTEM_WORDS, format_of, read
 from perdure.runtime.import_overlap import said_by
-from perdure.shapes.conversation import LossShape, losses_of
+from perdure.shapes.conversation import losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
 
-__all__ = ["Imported", "ImportedSessions", "import_"]
-
-_NAMED = 5  # of the lines that were edited, and of the files that are not complete
-_COLUMNS = (
-    Column("file", "quiet", is_id=True),
-    Column("thread", "name", is_id=True),
-    Column("messages", right=True),
-    Column("calls", right=True),
-    Column("timelines", "quiet", gives_way=True),
-)
-
-
-class Imported(Answer, frozen=True, kw_only=True):
-    """A conversation that is in a thread now, and what was lost on the way."""
-
-    thread: str
-    agent: str
-    format: str
-    messages: int
-    calls: int
-    calls_unknown: int  # of them, those without a result
-    repeated: int  # messages of the file that were left out, because the thread has them
-    head: HeadShape
-    losses: list[LossShape]
-    store_made: str | None = None  # the store, if there was none before
-    looks_like: str | None = None  # the format that its content has, if another one was named
-
-    def show(self, screen: Screen) -> None:
-        """Print one sentence, the losses, and what to do next."""
-        _say_made(screen, self.store_made)
-        if self.repeated and not self.messages:
-            had = count(self.repeated, "message")
-            screen.wrap("Nothing was added: ", (self.thread, "name"), f" has the {had} already.")
-            screen.wrap(("--again adds them once more.", "quiet"))
-            if self.losses:
-                show_losses(screen, self.losses)
-            return
-        said = count(self.messages, "message")
-        with_calls = f" and {count(self.calls, 'call')}" if self.calls else ""
-        screen.say(
-            f"Added {said}{with_calls} to ",
-            (self.thread, "name"),
-            f" of agent {self.agent}: ",
-            ((self.head.commit or "")[:12], "digest"),
-        )
-        if self.repeated:
-            had = count(self.repeated, "message")
-            screen.wrap((f"{had} of it were there already, and were left out.", "quiet"))
-        _say_unknown(screen, self.calls_unknown)
-        if self.losses:
-            show_losses(screen, self.losses)
-        if self.looks_like is not None:
-            screen.wrap(
-                ("! ", "warn"), f"This looks like {self.looks_like}: take it back, and name that format."
-            )
-        place = () if self.head.timeline == MAIN else ("--timeline", self.head.timeline)
-        screen.suggest("See it: ", "threads", "log", self.thread, *place)
-
-
-class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """One session of another tool."""
-
-    format: str
-    session: str
-    source: str
-    thread: str | None  # null: it has no message, so it made no thread
-    timelines: list[str]  # that have new messages
-    messages: int
-    calls: int
-    calls_unknown: int  # of them, those without a result
-    unmapped: dict[str, int]  # what has no place in a transcript, by kind
-    losses: list[LossShape]
-    edited: list[str]  # places in the source that say something else than when they were imported
-    torn: bool  # the last line was not complete
-
-
-class RefusedShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that was not imported, or not to its end."""
-
-    source: str
-    code: str
-    why: str
-
-
-class ImportedSessions(Answer, frozen=True, kw_only=True):
-    """The report of an import: each session at a path, and the sources that were refused."""
-
-    sessions: list[ImportedSession]
-    refused: list[RefusedShape]
-    others: int  # files that are no sessions
-    others_first: list[str]  # the first few of them
-    messages: int
-    calls: int
-    sources: int  # paths that were named
-    store_made: str | None = None  # the store, if there was none before
-
-    @property
-    def exit_code(self) -> int:
-        """Return 5 if a source was refused, else 4 if one was edited after it was imported."""
-        if self.refused:
-            return CODES[Refused]
-        return CODES[Conflict] if any(each.edited for each in self.sessions) else 0
-
-    def show(self, screen: Screen) -> None:
-        """Print one sentence, a row for each session with something new, and what has no place in a transcript.
-
-        If several paths were named, every session has a row, with its file.
-        """
-        _say_made(screen, self.store_made)
-        said, made = count(self.messages, "message"), count(self.calls, "call")
-        empty = sum(each.thread is None for each in self.sessions)
-        also = f"; {count(empty, 'other')} without a message" if empty else ""
-        screen.say(f"Added {said} and {made} of {count(len(self.sessions) - empty, 'session')}{also}.")
-        several = self.sources > 1
-        rows = [
-            (
-                Path(each.source).name if several else "",
-                each.thread or "",
-                str(each.messages),
-                str(each.calls),
-                ", ".join(each.timelines),
-            )
-            for each in self.sessions
-            if each.messages or several
-        ]
-        if rows:
-            screen.table(_COLUMNS, rows, indent=2)
-        unmapped = sum((Counter(each.unmapped) for each in self.sessions), Counter[str]())
-        if unmapped:
-            told = ", ".join(f"{kind} ({times})" for kind, times in sorted(unmapped.items()))
-            screen.wrap(("Kept in the originals, and not in a transcript: " + told, "quiet"))
-        if torn := [Path(each.source).name for each in self.sessions if each.torn]:
-            named = ", ".join([*torn[:_NAMED], *(["…"] if len(torn) > _NAMED else [])])
-            told = f"{count(len(torn), 'last line')} not complete yet, of {named}; import again later."
-            screen.wrap((told, "quiet"))
-        _say_unknown(screen, sum(each.calls_unknown for each in self.sessions))
-        losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
-        if losses:
-            show_losses(screen, losses)
-        for each in self.sessions:
-            _say_edited(screen, each)
-        if self.others:
-            named = ", ".join([*self.others_first, *(["…"] if self.others > len(self.others_first) else [])])
-            told = f"{count(self.others, 'other file')} passed over, because no session begins there: {named}"
-            screen.wrap((told, "quiet"))
-        for each in self.refused:
-            screen.wrap(("✗ ", "bad"), each.why)
-        new = next((each for each in self.sessions if each.messages), None)
-        if new is not None:
-            place = () if MAIN in new.timelines else ("--timeline", new.timelines[0])
-            screen.suggest("See it: ", "threads", "log", new.thread or "", *place)
-
-    def _placed(self, session: ImportedSession) -> list[LossShape]:
-        """Return the losses of a session; with its file and its thread if there are several."""
-        if len(self.sessions) == 1:
-            return session.losses
-        place = f"{Path(session.source).name} ({session.thread})"
-        return [msgspec.structs.replace(each, where=f"{place}: {each.where}") for each in session.losses]
-
-
-def _say_edited(screen: Screen, session: ImportedSession) -> None:
-    """Print which lines of a source say something else than when they were imported."""
-    if not session.edited:
-        return
-    kind = session.edited[0].partition(" ")[0]
-    places = [place.removeprefix(kind).strip() for place in session.edited]
-    named = ", ".join([*places[:_NAMED], *(["…"] if len(places) > _NAMED else [])])
-    screen.sentence(
-        ("! ", "warn"),
-        f"{count(len(places), kind)} of {Path(session.source).name} {'says' if len(places) == 1 else 'say'} something else "
-        f"than when {session.thread} was imported, which stays as it is: {kind} {named}",
-    )
-    named = ("--format", session.format, "--thread", "NAME")
-    screen.suggest("Have the edited one too: ", "import", session.source, *named)
-
-
-def _say_unknown(screen: Screen, calls: int) -> None:
-    """Print how many calls came without a result."""
-    if calls:
-        have, its = ("has", "its outcome is") if calls == 1 else ("have", "their outcomes are")
-        screen.wrap(("! ", "warn"), f"{count(calls, 'call')} {have} no result: {its} unknown.")
-
-
-def _say_made(screen: Screen, store: str | None) -> None:
-    """Print that a store was made, which a mistyped --store would show."""
-    if store is not None:
-        screen.say("Made a new store: ", (store, "name"))
+__all__ = ["import_"]
 
 
 def _new_store(address: str) -> str | None:
@@ -330,8 +141,8 @@ def import_(
 
     SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the address
     of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
-    Nothing is executed. Import again to add what is new. Among several sources, a saved conversation becomes a thread that is
-    named like its file; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
+    Nothing is executed. Import again to add what is new. A saved conversation becomes a thread that is named like its
+    file, and so does each one in a directory without sessions; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
     one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
@@ -378,99 +189,127 @@ def _import_sessions(
     thread: str | None,
 ) -> ImportedSessions:
     _check_words(sources, format)
-    alone = len(sources) == 1
     refused: list[RefusedShape] = []
-    conversations: dict[str, _Conversation] = {}
-
-    def check(source: str) -> None:
-        if alone or not _is_conversation(source, format):
-            _check_source(source, format)
-            return
-        name = thread_id(Path(source).stem)
-        conversations[source] = _read_conversation(name, source, format, agent, everywhere)
-
-    found = _for_each(sources, check, refused, alone=alone)
+    found, others = _planned(sources, format, agent, everywhere, refused)
     made = _new_store(everywhere.store) if found else None
     reports: list[ImportReport] = []
-
-    def add(store: Store, told: Callable[[str, int], None], source: str) -> None:
-        before = sum(each.messages for each in reports)
-        if found := conversations.get(source):
-            _check_untaken(store, found, owner)
-            reports.append(_of_file(_added(store, found, agent=agent, owner=owner, once=True), found.file))
-            return
-        reports.append(
-            import_sessions(
-                store,
-                source,
-                format=format,
-                agent=agent,
-                owner=owner,
-                thread=thread,
-                progress=lambda at: told("message", before + at.messages),
-            )
-        )
-
     if found:
         with (
             open_store(everywhere.store) as store,
             working("Importing", quiet=everywhere.json) as told,
         ):
-            _for_each(found, partial(add, store, told), refused, alone=alone)
-    refused += [_refusal(each.source, each.error) for report in reports for each in report.refused]
-    return ImportedSessions(
-        sessions=[_session(each) for report in reports for each in report.sessions],
-        refused=refused,
-        others=sum(report.others for report in reports),
-        others_first=[name for report in reports for name in report.others_first],
-        messages=sum(each.messages for each in reports),
-        calls=sum(each.calls for each in reports),
-        sources=len(sources),
-        store_made=made,
-    )
+            for source, saved in found:
+                before = sum(each.messages for each in reports)
+                with _refusing(source, refused, alone=len(sources) == len(found) == 1):
+                    if saved is None:
+                        report = import_sessions(
+                            store,
+                            source,
+                            format=format,
+                            agent=agent,
+                            owner=owner,
+                            thread=thread,
+                            progress=lambda at, before=before: told("message", before + at.messages),
+                        )
+                    else:
+                        _check_untaken(store, saved, owner)
+                        added = _added(store, saved, agent=agent, owner=owner, once=True)
+                        report = of_conversation(added, source)
+                    reports.append(report)
+    refused += [RefusedShape.of(each.source, each.error) for report in reports for each in report.refused]
+    return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
 
 
 def _check_words(sources: Sequence[str], format: str | None) -> None:
     if "-" in sources:
         advice = "Name the thread that the input is added to with --thread, or a path with sessions."
         raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
-    if format is None or format in FORMATS or (format in APIS and len(sources) > 1):
+    if format is None or format in FORMATS or format in APIS:
         return
     why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
-    advice = f"{did_you_mean(format, FORMATS).rstrip()} A wire format needs --thread.".lstrip()
+    advice = (
+        did_you_mean(format, (*FORMATS, *APIS)).rstrip() or "Leave --format out, and the format is found."
+    )
     raise _refused(why, "session_format_unknown", advice, format=format)
 
 
-def _for_each(
-    sources: Sequence[str], act: Callable[[str], None], refused: list[RefusedShape], *, alone: bool
-) -> list[str]:
-    """Act on each source and return those without an error; errors go to `refused`, or are raised with `alone`."""
-    found: list[str] = []
-    for source in sources:
-        try:
-            act(source)
-        except PerdureError as error:
-            if alone:
-                raise
-            refused.append(_refusal(source, error))
-        else:
-            found.append(source)
-    return found
-
-
-def _check_source(source: str, format: str | None) -> None:
-    """Raise an error if a source holds no session; a store or a saved conversation is named as what it is."""
+@contextmanager
+def _refusing(source: str, refused: list[RefusedShape], *, alone: bool) -> Generator[None]:
+    """List an error of the block under its source; one of a source that is `alone` is raised."""
     try:
-        find_sources(source, format)  # before anything is made
-    except Invalid as error:
-        if error.code == "import_format_unknown" and _is_store(source):
-            advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
-            raise _refused(
-                f"{source} is a Perdure store", "import_of_a_store", advice, source=source
-            ) from error
-        if error.code == "import_format_unknown" and format is None and _is_no_conversation(source):
-            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no") from error
-        raise
+        yield
+    except PerdureError as error:
+        if alone:
+            raise
+        refused.append(RefusedShape.of(source, error))
+
+
+def _planned(
+    sources: Sequence[str],
+    format: str | None,
+    agent: str | None,
+    everywhere: Everywhere,
+    refused: list[RefusedShape],
+) -> tuple[list[tuple[str, _Conversation | None]], list[str]]:
+    """Return what is to be imported, read before anything is made, and the files that are passed over.
+
+    A saved conversation comes with its file, a directory of them as its files; None: the source holds sessions.
+    """
+    planned: list[tuple[str, _Conversation | None]] = []
+    others: list[str] = []
+    for source in sources:
+        with _refusing(source, refused, alone=len(sources) == 1):
+            files, none = _saved_conversations(source, format)
+            others += none
+            planned += [] if files else [(source, None)]
+            for file in files:
+                with _refusing(file, refused, alone=len(sources) == 1 and files == [source]):
+                    name = thread_id(Path(file).stem)
+                    planned.append((file, _read_conversation(name, file, format, agent, everywhere)))
+    return planned, others
+
+
+def _saved_conversations(source: str, format: str | None) -> tuple[list[str], list[str]]:
+    """Return the saved conversations that a source is, or a directory has, and its other files; none if it holds sessions.
+
+    Raises `Invalid` if it holds neither; a store is named as what it is.
+    """
+    if format is None or format in FORMATS:
+        try:
+            find_sources(source, format)
+        except Invalid as error:
+            if error.code != "import_format_unknown":
+                raise
+            if _is_store(source):
+                advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
+                raise _refused(
+                    f"{source} is a Perdure store", "import_of_a_store", advice, source=source
+                ) from error
+            if format is not None or is_server(source):
+                raise
+        else:
+            return [], []
+    place = Path(source).expanduser()
+    if not place.is_dir():
+        if format is None and _is_no_conversation(source):
+            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no")
+        return [source], []
+    below = list(files_below(str(place)))
+    files = [each for each in below if _may_be_conversation(each)]
+    if not files:
+        why = f"no file in {source} is a session of {', '.join(FORMATS)}, or a saved conversation"
+        raise _refused(why, "import_source_empty", "Name another directory.", source=source)
+    return files, [each for each in below if each not in set(files)]
+
+
+def _may_be_conversation(file: str) -> bool:
+    """True for a file with messages, also if it cannot be imported: it holds several conversations, or is cut off."""
+    try:
+        return begins_as_json(file) and not _is_no_conversation(file)
+    except PerdureError:
+        return True
+    except OSError:
+        return False
 
 
 def _is_store(source: str) -> bool:
@@ -480,27 +319,6 @@ def _is_store(source: str) -> bool:
     except PerdureError:
         return False
     return True
-
-
-def _refusal(source: str, error: PerdureError) -> RefusedShape:
-    return RefusedShape(source=source, code=error.code, why=" ".join(explain(error)).rstrip())
-
-
-def _session(report: SessionReport) -> ImportedSession:
-    return ImportedSession(
-        format=report.format,
-        session=report.session,
-        source=report.source,
-        thread=report.thread,
-        timelines=list(report.timelines),
-        messages=report.messages,
-        calls=report.calls,
-        calls_unknown=report.calls_unknown,
-        unmapped=dict(report.unmapped),
-        losses=losses_of(report.losses),
-        edited=list(report.edited),
-        torn=report.torn,
-    )
 
 
 def _import_messages(
@@ -623,22 +441,6 @@ def _added(
         )
 
 
-def _of_file(added: Imported, file: str) -> ImportReport:
-    """Return the report of a saved conversation that came with other sources."""
-    session = SessionReport(
-        format=added.format,
-        session=added.thread,
-        source=file,
-        thread=added.thread,
-        timelines=(MAIN,) if added.messages else (),
-        messages=added.messages,
-        calls=added.calls,
-        calls_unknown=added.calls_unknown,
-        losses=tuple(msgspec.convert(added.losses, list[Loss], from_attributes=True)),
-    )
-    return ImportReport(sessions=(session,))
-
-
 def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: bool) -> str:
     """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
     try:
@@ -649,21 +451,12 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
         if error.code != "format_missing":
             raise
         candidates = cast("list[str]", error.facts["candidates"])
-    why = "the format of the conversation was not named, and its content does not decide it"
+    why = f"the format of the conversation in {file} was not named, and its content does not decide it"
     advice = f"Give it with --format: {', '.join(candidates)}."
     if needs_agent:
         why += f"; there is no thread '{thread}', and no agent was named"
         advice += " Give --agent NAME, too: the agent whose thread it becomes."
     raise _refused(why, "format_missing", advice, candidates=candidates)
-
-
-def _is_conversation(source: str, format: str | None) -> bool:
-    """True if a source is a saved conversation: a file that holds no session."""
-    if format is not None:
-        return format not in FORMATS
-    with suppress(Invalid, NotFound):
-        return not find_sources(source, None)[0]
-    return Path(source).is_file() and not _is_store(source) and not _is_no_conversation(source)
 
 
 def _is_no_conversation(source: str) -> bool:
