@@ -367,12 +367,15 @@ def test_an_embedding_function_is_a_function(embed: Any, code: str) -> None:
 
 
 def test_a_text_without_a_direction_is_found_by_its_words(seeing: Store) -> None:
-    """A vector of zeros is near nothing; the other leg does not need it."""
+    """A vector of zeros is near nothing, and the answer says that words alone were searched; the other leg needs none."""
     held = seeing.memory("ann")
     held.add("12345", id="digits")
     held.add("letters", id="letters")
 
-    assert [(each.id, each.legs) for each in held.search("12345")] == [("digits", ("text",))]
+    found = held.search("12345")
+
+    assert [(each.id, each.legs, each.score) for each in found] == [("digits", ("text",), 1.0)]
+    assert (found.legs, held.search("letters").legs) == (("text",), ("text", "vector"))
 
 
 @given(st.text(max_size=200))
