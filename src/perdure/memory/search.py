@@ -84,7 +84,8 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search, the best first; it can be iterated like a list."""
 
     items: tuple[Found, ...]
-    legs: tuple[Leg, ...]  # those that were searched: without an embedding function, text alone
+    # those that were searched: text alone without an embedding function, or if the query has no vector
+    legs: tuple[Leg, ...]
     sight: MemorySnapshot  # what was searched: with the same query it gives the same answer
 
     def __repr__(self) -> str:
@@ -92,7 +93,8 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
         items = ", ".join(repr(each.item.text[:_SHOWN]) for each in self.items) or "nothing"
         if "vector" in self.legs:
             return f"<found by words and meaning: {items}>"
-        return f"<found by words alone: {items}; perdure.open(…, embed='auto') searches by meaning too>"
+        more = "perdure.open(…, embed='auto') searches by meaning too, if the model knows the words"
+        return f"<found by words alone: {items}; {more}>"
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return an iterator over the items."""
@@ -144,10 +146,10 @@ def relevant(
     ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), depth)
     if (embedder := memory.indexing.embedder) is not None:
         least = embedder.similarity_min if similarity_min is None else similarity_min
-        near = ranked.get("vector", [])
-        ranked["vector"] = [each for each in near if 1 - each[1] >= least]
-    items = tuple(_fused(judge, ranked, len(legs), limit))
-    return Recall(items=items, legs=legs, sight=judge.seen())
+        if "vector" in ranked:
+            ranked["vector"] = [each for each in ranked["vector"] if 1 - each[1] >= least]
+    items = tuple(_fused(judge, ranked, limit))
+    return Recall(items=items, legs=tuple(ranked), sight=judge.seen())
 
 
 def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[_Ranked]]:
@@ -207,14 +209,16 @@ def _leg(search: _Search, judge: Visibility, depth: int) -> list[_Ranked]:
         limit *= 4
 
 
-def _fused(judge: Visibility, ranked: dict[Leg, list[_Ranked]], searched: int, limit: int) -> Iterator[Found]:
+def _fused(judge: Visibility, ranked: dict[Leg, list[_Ranked]], limit: int) -> Iterator[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
     similarities: dict[str, float] = {}
     for leg, hits in ranked.items():
         for rank, (hit, distance) in enumerate(hits, 1):
-            scores[hit.id] = scores.get(hit.id, 0.0) + (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / searched
+            scores[hit.id] = scores.get(hit.id, 0.0) + (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / len(
+                ranked
+            )
             legs.setdefault(hit.id, []).append(leg)
             found[hit.id] = hit
             if leg == "vector":

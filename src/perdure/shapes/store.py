@@ -342,9 +342,7 @@ class MemorySearch(msgspec.Struct, frozen=True, kw_only=True):
     legs: list[str]  # text, vector: how it was searched
     found: list[FoundShape]
     near: list[str]  # where there is nothing: owners or scopes that may have been meant
-    missing: (
-        str | None
-    )  # how to search by meaning too, where words alone were searched; null: nothing is missing
+    missing: str | None  # why words alone were searched, and how meaning is too; null: nothing is missing
 
 
 class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
