@@ -15,12 +15,12 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, cast
 
 import msgspec
 
-from perdure.model.message import Message, ReasoningSummary
+from perdure.model.message import Message, ReasoningSummary, Text
 
 __all__ = ["Overlap", "compared", "continued", "said_by"]
 
@@ -99,10 +99,17 @@ def _with_system(
         return None
     rest = said[found.rest - 1] + 1
     words = [each.content for each in there if each is not None and each.role == "system"]
+    words.append((Text(_leading(there)),))  # formats with one place for them have all in one
     while rest < len(here) and here[rest].role == "system" and here[rest].content in words:
         rest += 1
     system = [at for at in range(rest) if here[at].role == "system" and here[at].content not in words]
     return Overlap(rest=rest, alike=found.alike, system=tuple(system))
+
+
+def _leading(messages: Sequence[Message | None]) -> str:
+    """Return the words of the system that messages begin with, as one text."""
+    first = takewhile(lambda each: each is not None and each.role == "system", messages)
+    return "\n\n".join(each.text for each in first if each is not None)
 
 
 def _compared(

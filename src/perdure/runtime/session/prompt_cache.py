@@ -171,6 +171,7 @@ class PromptState:
             harmless=drawn.harmless,
             checkpoint=drawn.checkpoint_digest,
             lead=lead,
+            before_lead=drawn.before_lead if lead is not None else 0,
             note=body_of(note).digest if note is not None else None,
             memory=tuple(memory),
             cut=dict(drawn.cuts.texts),
