@@ -24,6 +24,7 @@ export interface Words { role: string; content?: Block[]; toolCalls?: ToolCall[]
 export interface Message {
   id: string; role: string; text: string; commit: string; at: string; run: string | null;
   provider: string | null; model: string | null; message: Words | null; forgotten: string | null;
+  redacted?: { of: string; at: string; by: string | null; why: string } | null;
 }
 export interface PathChange { path: string; what: string }
 export interface Turn {

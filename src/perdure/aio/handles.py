@@ -252,6 +252,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     plan = AsyncMethod(thread.Thread.plan)
     shown = AsyncMethod(thread.Thread.shown)
     rm = AsyncMethod(thread.Thread.rm)
+    redact = AsyncMethod(thread.Thread.redact)
     check_switch = AsyncMethod(thread.Thread.check_switch)
     switch = AsyncMethod(thread.Thread.switch)
     switches = AsyncMethod(thread.Thread.switches)

@@ -33,6 +33,7 @@ _SHARED = {
     "threads redo": "undo",
     "threads turns": "log",
     "threads rm": "begin",
+    "threads redact": "begin",
     "threads search": "ls",
     "state put": "write",
     "state rm": "write",

@@ -91,6 +91,7 @@ _THREADS = {
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "seal": "Seal a timeline: it takes no more writes",
+    "redact": "Redact a message, a call or an artifact: its words go for good",
     "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
 

@@ -17,6 +17,7 @@ from perdure.shapes.text import shortened, stamp
 if TYPE_CHECKING:
     from perdure.history.query import StateChange
     from perdure.model.event import AgentHandedOff
+    from perdure.model.redaction import Redaction
     from perdure.projections.transcript import TranscriptEntry, Turn
     from perdure.providers.contract import Loss
     from perdure.store.plumbing.revisions import LogEntry
@@ -27,6 +28,7 @@ __all__ = [
     "DAMAGED",
     "WORDS_MAX",
     "MessageShape",
+    "RedactionShape",
     "PathShape",
     "TurnShape",
     "CommitShape",
@@ -53,6 +55,15 @@ WORDS_MAX = 120  # characters of a message in an overview
 _COMMITS_A_PAGE = 100
 
 
+class RedactionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """When and by whom a message, or a call in it, was redacted, and why."""
+
+    of: str  # the id of the message, the call or the artifact that the person named
+    at: str
+    by: str | None
+    why: str
+
+
 class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     """One message: who said it, in which commit, and what."""
 
@@ -66,6 +77,7 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     message: dict[str, Any] | None  # None: forgotten, or damaged if there is no reason
     forgotten: str | None  # why
+    redacted: RedactionShape | None  # null: it was not; otherwise `message` is what stands in its place
 
     @property
     def is_damaged(self) -> bool:
@@ -86,7 +98,12 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
             model=entry.model,
             message=view(entry.words) if entry.words else None,
             forgotten=entry.forgotten,
+            redacted=None if entry.redaction is None else _redacted(entry.redaction),
         )
+
+
+def _redacted(found: Redaction) -> RedactionShape:
+    return RedactionShape(of=found.subject, at=stamp(found.at), by=found.by, why=found.why)
 
 
 class PathShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -437,6 +437,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[FaultShape]
     checked: dict[str, int]  # by kind
     forgotten: int  # objects of which only digests are left, by a policy: no content of theirs was checked
+    redacted: int  # the same, because a person had them redacted
     unchecked: int  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int  # faults beyond the first ten thousand
     written: int  # spaces that others wrote to during the check: what they wrote then was not checked
@@ -451,6 +452,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
             faults=[FaultShape(**msgspec.structs.asdict(fault)) for fault in report.faults],
             checked=report.checked,
             forgotten=report.forgotten,
+            redacted=report.redacted,
             unchecked=report.unchecked,
             unnamed=report.unnamed,
             written=report.written,

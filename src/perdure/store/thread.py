@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from perdure.memory import OwnerMemory
     from perdure.model.effect import Effect
     from perdure.model.merge_rules import Side
+    from perdure.model.redaction import CallPart
     from perdure.model.ticket import ChildRef
     from perdure.providers import registry
     from perdure.providers.backend import Backend
@@ -65,7 +66,8 @@ if TYPE_CHECKING:
     from perdure.runtime.session.result import Result
     from perdure.runtime.tools import execution
     from perdure.runtime.tools.waiting import ChildRequest
-    from perdure.store.upkeep import retention
+    from perdure.store.upkeep import redact, retention
+    from perdure.store.upkeep.redact import RedactionReport
 else:
     merge = deferred("perdure.history.merge")
     effect_limit = deferred("perdure.ledger.effect_limit")
@@ -80,6 +82,7 @@ else:
     child_runs = deferred("perdure.runtime.run.child")
     switch = deferred("perdure.runtime.inference.switch")
     execution = deferred("perdure.runtime.tools.execution")
+    redact = deferred("perdure.store.upkeep.redact")
     retention = deferred("perdure.store.upkeep.retention")
 
 __all__ = ["OnTimeline", "Thread"]
@@ -487,6 +490,23 @@ class Thread(Switching):
         store = self._resources.store
         remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
         removed(self._space, remove, force=force)
+
+    def redact(
+        self,
+        id: str,
+        *,
+        why: str,
+        part: CallPart | None = None,
+        words: Sequence[str] = (),
+        author: str | None = None,
+        dry_run: bool = False,
+    ) -> RedactionReport:
+        """Redact a message, a call or an artifact: its words go from every timeline and every moment, for ever.
+
+        `part` limits it to one side of a call.  The report names what else holds the words, or the given `words`.  With
+        `dry_run` nothing is changed.  Raises `Busy` under a run, `Conflict` while the call is not settled.
+        """
+        return redact.redact(self._space, id, why=why, part=part, words=words, author=author, dry_run=dry_run)
 
     def _replaying(self, onto: str, since: Wanted) -> tuple[RunEnvironment, list[Turn]]:
         """Return the environment of runs on the timeline `onto`, and the turns to give again; the awaitable

@@ -14,7 +14,7 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
 from perdure.model.head import MAIN
 from perdure.shapes.comparison import ComparedValue, ConflictShape
-from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
+from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape, RedactionShape
 from perdure.shapes.text import safe_json, shortened, size
 
 __all__ = [
@@ -88,6 +88,8 @@ def show_message(
         said = (DAMAGED, "bad")
     else:
         said = words_of(message.message or {}, settled, between="\n" if whole else "  ")
+    if message.redacted is not None and not isinstance(said, tuple):
+        said = f"{said}{chr(10) if whole else '  '}{_redacted(message.redacted)}"
     if whole:
         screen.say(" " * indent, (role, role))
         screen.wrap(said, indent=indent + 2)
@@ -95,6 +97,10 @@ def show_message(
         line = said if isinstance(said, str) else said[0]
         style = "" if isinstance(said, str) else said[1]
         screen.cut(" " * indent, (f"{role:<{_ROLE_WIDTH}}  ", role), (shortened(line, 1_000), style))
+
+
+def _redacted(found: RedactionShape) -> str:
+    return f"(redacted {found.at[:10]}{f' by {found.by}' if found.by else ''}: {found.why})"
 
 
 def show_damage(screen: Screen) -> None:

@@ -434,6 +434,7 @@ class LiveRun:
         """Read the conversation of the timeline, and the messages that came in with the run."""
         started = self._started
         at = started.before if started.fresh else self._journal.head.commit
+        self._model_input.epoch = started.lease.epoch
         self._model_input.read_conversation(self._active.model, at, self._journal.root, started.said)
 
     def _take_over(self, takeover: Takeover, heard: Sequence[CellWrite]) -> None:
