@@ -241,7 +241,7 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
         f"{count(len(places), kind)} of {Path(session.source).name} {'says' if len(places) == 1 else 'say'} something else "
         f"than when {session.thread} was imported, which stays as it is: {kind} {named}",
     )
-    named = ("--format", session.format, "--thread", "NAME")
+    named = ("--format", session.format, "--session", session.session, "--thread", "NAME")
     screen.suggest("Have the edited one too: ", "import", session.source, *named)
 
 
