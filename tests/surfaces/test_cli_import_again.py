@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perdure.errors import Invalid
 from tests.integrations.importers.test_chatgpt import conversation, saved
 from tests.integrations.importers.test_openai_agents import database
 from tests.surfaces.shell import Ended, Shell
@@ -111,3 +112,33 @@ def test_a_saved_conversation_is_no_session_of_a_source(empty: Shell) -> None:
 
     assert (ended.code, ended.error["code"]) == (2, "options_conflict")
     assert not empty.store.exists()
+
+
+def test_a_repaired_line_is_named_also_if_nothing_is_added(empty: Shell) -> None:
+    """The thread has it with U+FFFD, so it is said again."""
+    line = b'{"type":"user","uuid":"u1","sessionId":"s1","message":{"role":"user","content":"caf\xe9"}}\n'
+    (empty.directory / "s1.jsonl").write_bytes(line)
+
+    shown = [empty.ok("import", "s1.jsonl").out for _ in range(2)]
+
+    assert ["Added 1 message" in each for each in shown] == [True, False]
+    assert all(re.search(r"repaired\s+line 1", each) for each in shown)
+
+
+def test_a_saved_conversation_that_is_refused_leaves_no_empty_thread(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a session leaves none."""
+    monkeypatch.setattr("perdure.store.thread.Thread.add", _refuse)
+    (empty.directory / "chat.json").write_text('[{"role": "user", "content": "Hi"}]')
+
+    refused = [
+        empty("import", *words, "--agent", "a", "--json").code
+        for words in (("chat.json", "--thread", "t"), ("chat.json",))
+    ]
+
+    assert (refused, empty.ok("threads", "ls", "--json").json["threads"]) == ([2, 2], [])
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise Invalid("too large; nothing was imported.", code="artifact_too_large")

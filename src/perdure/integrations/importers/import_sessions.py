@@ -6,7 +6,7 @@ A source that cannot be read does not stop the others.  What was written stays, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -93,43 +93,63 @@ def import_sessions(
     sources, others = find_sources(path, format)
     sessions: list[SessionReport] = []
     refused: list[RefusedSource] = []
+    kept: set[str] = set()
     for done, source in enumerate(sources, 1):
         try:
-            found = format_of(source.format).read_sessions(source.place)
-            wanted = found if session is None else (each for each in found if _is_named(each, session))
-            others_there = session is None and len(sources) > 1
-            for each in wanted if thread is None else _only(wanted, thread, others_there=others_there):
+            for each in _read(source, session, thread, others_there=session is None and len(sources) > 1):
                 if isinstance(each, Invalid):
                     refused.append(_refused(source, each))
                 else:
+                    kept |= each.kept
                     sessions.append(write_session(store, each, agent=agent, owner=owner))
         except PerdureError as error:
             if len(sources) == 1:
                 raise
             refused.append(_refused(source, error))
         if progress is not None:
+            added = sum(each.messages for each in sessions)
             progress(
                 ImportProgress(
                     sources=len(sources),
                     done=done,
                     sessions=len(sessions),
-                    messages=sum(each.messages for each in sessions),
+                    messages=added,
                     source=source.place,
                 )
             )
     if session is not None and not sessions and not refused:
-        raise NotFound(
-            f"no session in {os.fspath(path)} has the id '{session}'; nothing was imported.",
-            code="session_not_found",
-            advice="Import without it: each session becomes a thread of its own.",
-            session=session,
-        )
+        raise _not_found(path, session)
+    return _report(sessions, refused, [each for each in others if each not in kept])
+
+
+def _report(
+    sessions: Sequence[SessionReport], refused: Sequence[RefusedSource], others: Sequence[str]
+) -> ImportReport:
     return ImportReport(
         sessions=tuple(sessions),
         refused=tuple(refused),
         others=len(others),
         others_first=tuple(others[:_OTHERS_NAMED]),
     )
+
+
+def _not_found(path: str | os.PathLike[str], session: str) -> NotFound:
+    return NotFound(
+        f"no session in {os.fspath(path)} has the id '{session}'; nothing was imported.",
+        code="session_not_found",
+        advice="Import without it: each session becomes a thread of its own.",
+        session=session,
+    )
+
+
+def _read(
+    source: SessionSource, session: str | None, thread: str | None, *, others_there: bool
+) -> Iterable[ForeignSession | Invalid]:
+    """Read the sessions of a source: all, or the one with the id `session`; for a `thread` there must be only one."""
+    found: Iterable[ForeignSession | Invalid] = format_of(source.format).read_sessions(source.place)
+    if session is not None:
+        found = (each for each in found if _is_named(each, session))
+    return found if thread is None else _only(found, thread, others_there=others_there)
 
 
 def _is_named(found: ForeignSession | Invalid, wanted: str) -> bool:

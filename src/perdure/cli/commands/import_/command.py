@@ -27,6 +27,7 @@ from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import files_below, find_sources, is_server
+from perdure.integrations.importers.write import leaving_none_empty
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text
 from perdure.model.names import check_label, did_you_mean, shown_address
@@ -435,7 +436,7 @@ def _added(
     timeline: str = MAIN,
     **options: Any,
 ) -> Imported:
-    with naming_lines(found.file, found.lines):
+    with naming_lines(found.file, found.lines), leaving_none_empty(store, found.thread):
         placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
         losses = placed.add(found.given, api=found.format, **options)

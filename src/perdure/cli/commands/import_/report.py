@@ -205,7 +205,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             told = f"{count(len(torn), 'last line')} not complete yet, of {named}; import again later."
             screen.wrap((told, "quiet"))
         _say_unknown(screen, sum(each.calls_unknown for each in self.sessions))
-        losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
+        losses = [loss for each in self.sessions for loss in self._placed(each)]
         if losses:
             show_losses(screen, losses)
         for each in self.sessions:
