@@ -168,6 +168,10 @@ COMMANDS: Mapping[str, str] = {
         "<runs cancel THREAD>."
     ),
     "server_not_named": "{back}To stay on that server, add {stay}. To go to the other one, add {leave}.",
+    "session_not_for_thread": (
+        "Name one of them with --session ID, or leave --thread out: each session becomes a thread of its own."
+    ),
+    "session_not_found": "Leave --session out: each session becomes a thread of its own, and the report names them.",
     "store_not_found": "Create one with <init>, or name another with --store or $PERDURE_STORE.",
     "switch_blocked": (
         "Choose another backend, or let the agent's policy pass {topics}: with spec.policy in the file of "

@@ -55,7 +55,7 @@ _MAGIC = b"SQLite format 3\x00"
 
 _SNIFFED_BYTES = 256 << 10
 _SNIFFED_LINES = 40
-_FIRST_LINE_BYTES_MAX = 64 << 20  # a message may have a picture in it
+_FIRST_LINE_BYTES_MAX = 256 << 20  # a message may have a picture in it
 _DOCUMENT_BYTES_MAX = 1 << 30
 _SERVERS = ("postgresql://", "postgres://")
 _HERE = "perdure.integrations.importers"

@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -63,7 +63,7 @@ from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SESSION_PATH", "SessionReport", "converted", "write_session"]
+__all__ = ["SESSION_PATH", "SessionReport", "converted", "leaving_none_empty", "write_session"]
 
 _LINKS = "/import/links"
 _QUESTIONS_MAX = 500  # names that are looked up by one call of the engine
@@ -99,7 +99,30 @@ def write_session(
     found = _report(session, None)
     if not any(session.paths) and not session.carried:
         return found
-    thread = _opened(store, session, agent, owner)
+    with leaving_none_empty(store, session.thread):
+        return _written(_opened(store, session, agent, owner), session, found)
+
+
+@contextmanager
+def leaving_none_empty(store: Store, id: str) -> Generator[None]:
+    """Remove the thread of this id if it was begun in the block, and the block fails before it has a commit."""
+    is_new = False
+    try:
+        store.thread(id)
+    except NotFound:
+        is_new = True
+    try:
+        yield
+    except PerdureError:
+        with suppress(PerdureError):
+            thread = store.thread(id)
+            if is_new and all(hold.head.commit is None for hold in thread.timelines()):
+                thread.rm()
+        raise
+
+
+def _written(thread: Thread, session: ForeignSession, found: SessionReport) -> SessionReport:
+    """Add what is new of a session to its thread, and complete the report `found` of what was read."""
     found = msgspec.structs.replace(found, thread=thread.id)
     before = thread.get(SESSION_PATH, default=None)
     known = as_object(before).get("id", session.id)

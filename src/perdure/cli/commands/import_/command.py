@@ -28,6 +28,7 @@ from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
 from perdure.integrations.importers.sources import files_below, find_sources, is_server
+from perdure.integrations.importers.write import leaving_none_empty
 from perdure.model.head import MAIN
 from perdure.model.message import Message, Text
 from perdure.model.names import check_label, did_you_mean, shown_address
@@ -72,6 +73,14 @@ _Thread: TypeAlias = Annotated[
         metavar="ID",
         completer=in_store,
         help="SOURCE is a request, a reply or a message list, JSON, that is added to this thread",
+    ),
+]
+_Session: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--session",
+        metavar="ID",
+        help="Only this session of SOURCE, by the id that the tool gave it; with --thread, it becomes that thread",
     ),
 ]
 _Format: TypeAlias = Annotated[
@@ -126,6 +135,7 @@ def import_(
     /,
     *more: _More,
     thread: _Thread = None,
+    session: _Session = None,
     format: _Format = None,
     agent: _Agent = None,
     owner: NewOwner = None,
@@ -146,7 +156,7 @@ def import_(
     one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
 
     With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
-    says the same. With the --format of a tool, it is one session, which becomes that thread. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
+    says the same. With the --format of a tool, or with --session, it is one session, which becomes that thread. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
     made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
     """
     if thread is not None and more:
@@ -158,7 +168,7 @@ def import_(
     if thread is None and len(more) == 1 and not is_thread and _has_thread(everywhere.store, source):
         advice = "Name the thread with --thread, or the path as ./PATH."
         raise _refused(f"'{source}' is a thread, and a path as well", "options_conflict", advice)
-    if is_thread or (thread is not None and format not in FORMATS):
+    if session is None and (is_thread or (thread is not None and format not in FORMATS)):
         return _import_messages(
             source if thread is None else thread,
             more[0] if is_thread else source,
@@ -177,7 +187,7 @@ def import_(
         advice = "Leave them out, or name the thread that SOURCE is added to with --thread."
         why = "--provider, --model, --whole, --again, --timeline and --op-id are for a saved conversation"
         raise _refused(why, "options_conflict", advice)
-    return _import_sessions((source, *more), format, agent, owner, everywhere, thread)
+    return _import_sessions((source, *more), format, agent, owner, everywhere, thread, session)
 
 
 def _import_sessions(
@@ -187,10 +197,17 @@ def _import_sessions(
     owner: str | None,
     everywhere: Everywhere,
     thread: str | None,
+    session: str | None,
 ) -> ImportedSessions:
     _check_words(sources, format)
+    if session is not None and (len(sources) > 1 or format in APIS):
+        advice = "Name one source, without a wire format."
+        raise _refused("--session names a session of one source", "options_conflict", advice)
     refused: list[RefusedShape] = []
     found, others = _planned(sources, format, agent, everywhere, refused)
+    if session is not None and any(saved for _, saved in found):
+        advice = "Leave --session out: a saved conversation is one, and becomes a thread."
+        raise _refused(f"{sources[0]} holds no session of a tool", "options_conflict", advice)
     made = _new_store(everywhere.store) if found else None
     reports: list[ImportReport] = []
     if found:
@@ -209,6 +226,7 @@ def _import_sessions(
                             agent=agent,
                             owner=owner,
                             thread=thread,
+                            session=session,
                             progress=lambda at, before=before: told("message", before + at.messages),
                         )
                     else:
@@ -418,7 +436,7 @@ def _added(
     timeline: str = MAIN,
     **options: Any,
 ) -> Imported:
-    with naming_lines(found.file, found.lines):
+    with naming_lines(found.file, found.lines), leaving_none_empty(store, found.thread):
         placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
         losses = placed.add(found.given, api=found.format, **options)

@@ -205,7 +205,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             told = f"{count(len(torn), 'last line')} not complete yet, of {named}; import again later."
             screen.wrap((told, "quiet"))
         _say_unknown(screen, sum(each.calls_unknown for each in self.sessions))
-        losses = [loss for each in self.sessions if each.messages for loss in self._placed(each)]
+        losses = [loss for each in self.sessions for loss in self._placed(each)]
         if losses:
             show_losses(screen, losses)
         for each in self.sessions:
@@ -241,7 +241,7 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
         f"{count(len(places), kind)} of {Path(session.source).name} {'says' if len(places) == 1 else 'say'} something else "
         f"than when {session.thread} was imported, which stays as it is: {kind} {named}",
     )
-    named = ("--format", session.format, "--thread", "NAME")
+    named = ("--format", session.format, "--session", session.session, "--thread", "NAME")
     screen.suggest("Have the edited one too: ", "import", session.source, *named)
 
 
