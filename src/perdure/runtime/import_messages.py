@@ -50,6 +50,7 @@ from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of
 from perdure.runtime.import_overlap import Overlap, compared, continued
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.result import tells_no_outcome
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
@@ -517,7 +518,28 @@ def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tupl
 
 
 def _asked(context: Context) -> tuple[Context, tuple[Loss, ...]]:
-    return context, context.losses if isinstance(context, Asked) else ()
+    losses = list(context.losses) if isinstance(context, Asked) else []
+    messages = [_answered(message, f"messages[{at}]", losses) for at, message in enumerate(context.messages)]
+    kept = [message for message in messages if message is not None]
+    return msgspec.structs.replace(context, messages=kept), tuple(losses)
+
+
+def _answered(message: Message, where: str, losses: list[Loss]) -> Message | None:
+    """Return a message without results that Perdure wrote for calls of unknown outcome; None if nothing is left."""
+    if not any(map(tells_no_outcome, message.tool_results)):
+        return message
+    results: list[ToolResult] = []
+    for at, result in enumerate(message.tool_results):
+        if not tells_no_outcome(result):
+            results.append(result)
+            continue
+        why = "Perdure wrote it for a call without a result; the outcome of the call stays unknown"
+        losses.append(
+            Loss(kind="converted", where=f"{where}.tool_results[{at}]", what="tool result", why=why)
+        )
+    if not results and not message.content and not message.tool_calls:
+        return None
+    return msgspec.structs.replace(message, tool_results=tuple(results), vendor_metadata=None)
 
 
 def _field(api: str) -> str:

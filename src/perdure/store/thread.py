@@ -472,11 +472,18 @@ class Thread(Switching):
         """
         return preview.shown(self._env(), self._moment(at))
 
-    def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
-        """Return the conversation at a moment in a wire format, such as "openai-chat"; None: for no particular model."""
+    def export(
+        self, api: str, *, model: str | None = None, at: Wanted = UNSET, sendable: bool = False
+    ) -> Rendered:
+        """Return the conversation at a moment in a wire format, such as "openai-chat"; None: for no particular model.
+
+        With `sendable` it also has what only a request that is sent needs, such as a user's turn at its end.
+        """
         if model is not None:
             names.check_label("model", model)
-        return preview.render_as(self._env(), api, model=model or "", at=self._moment(at))
+        names.check_flag("sendable", sendable)
+        moment = self._moment(at)
+        return preview.render_as(self._env(), api, model=model or "", at=moment, is_sent=sendable)
 
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.

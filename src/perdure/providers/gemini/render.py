@@ -53,9 +53,11 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     tools = render_tools(context.tools, vendor, names, losses)
     writer = PartWriter(losses, id_of=ids.of, name_of=names.of, media_in_results=is_third(model))
     history = _Contents(context.messages, writer, endpoint, model)
-    contents = _in_order(history.contents(), losses)
-    if is_third(model):
-        _sign(contents, losses)
+    contents = history.contents()
+    if context.is_sent:
+        contents = _in_order(contents, losses)
+        if is_third(model):
+            _sign(contents, losses)
     _report_ids(context.messages, ids, losses)
     words = output_words(context.options.get("output")) if is_asked_in_words(context, model) else ""
     system = "\n\n".join(part for part in (context.system, history.system) if part)

@@ -51,7 +51,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     steps = history.steps()
     request: dict[str, Any] = {} if body.get("agent") else {"model": model}
     if steps or not continues:
-        request["input"] = _input(steps if continues else _in_order(steps, losses))
+        is_whole = continues or not context.is_sent
+        request["input"] = _input(steps if is_whole else _in_order(steps, losses))
     _report_ids(context.messages, ids, losses)
     words = output_words(context.options.get("output")) if is_asked_in_words(context, model) else ""
     if system := "\n\n".join(part for part in (context.system, history.system, words) if part):

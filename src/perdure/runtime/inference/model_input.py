@@ -40,6 +40,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.agent.builtin_tools import reader_spec
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.prompt_cache import PromptState, empty
+from perdure.runtime.tools.result import DONE_ELSEWHERE, NEVER_RECORDED, OUTCOME_UNKNOWN
 from perdure.switching.target_context import AgentView, context_request
 
 __all__ = ["ModelInputBuilder", "agent_view", "is_bare", "open_call_words"]
@@ -116,7 +117,7 @@ def open_call_words(space: Space, call: str) -> str:
     """Say what is known of an open call, for a model."""
     found = calls.find(space, call)
     if found is None:
-        return "What became of this call was never recorded. It may have happened. Do not simply repeat it."
+        return NEVER_RECORDED
     stated = results.shown(space, found.record) if found.record.state == "resolved" else None
     if stated is None:
         return _state_words(found.record)
@@ -126,12 +127,9 @@ def open_call_words(space: Space, call: str) -> str:
 
 def _state_words(record: CallRecord) -> str:
     if record.state == "started" or record.state in UNCLEAR:
-        return "The outcome of this call is unknown. It may have happened. Do not simply repeat it."
+        return OUTCOME_UNKNOWN
     if record.state == "succeeded" or record.outcome == "done":
-        return (
-            "This call was carried out, on another line of this conversation; its result is not shown here. "
-            "Do not repeat it."
-        )
+        return DONE_ELSEWHERE
     if record.state in SETTLED:
         return f"This call was not carried out: it is {record.state}."
     return WAITING
