@@ -46,20 +46,18 @@ from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
     AlreadyRan,
     BackendChanged,
-    Input,
     Interrupted,
     RunRequest,
     Started,
     begin,
     continued,
     given_before,
-    given_before_as,
-    inbound,
     retried,
 )
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.inputs import Input, given_before_as, inbound
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.session.result import Result, last_of, result_of
@@ -146,7 +144,7 @@ async def run(
 
 
 def given(env: RunEnvironment, input: Input, id: str) -> RunRecord | None:
-    """Return the run that an input of this id started, or was queued for; None if the id is new.
+    """Return the run that an input of this id started, was queued for or steered; None if the id is new.
 
     Raises `Conflict` if the id came with another input.
     """
