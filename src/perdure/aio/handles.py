@@ -53,9 +53,9 @@ from perdure.runtime.events import Happening
 from perdure.runtime.run import control, queue
 from perdure.runtime.run import replay as replays
 from perdure.runtime.run.replay import ReplayReport
-from perdure.runtime.run.start import Input
 from perdure.runtime.session.broadcast import waker
 from perdure.runtime.session.environment import RunEnvironment, WorkerPool
+from perdure.runtime.session.inputs import Input
 from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.runtime.tools.execution import running_inside

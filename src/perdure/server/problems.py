@@ -143,7 +143,7 @@ FOR_HTTP: Mapping[str, str] = {
     "run_interrupted": f"POST {_THREAD}/resume finishes it, POST {_THREAD}/cancel ends it.",
     "run_not_found": f"GET {_THREAD}/runs lists the runs.",
     "run_queued_behind": f"GET {_THREAD}/runs shows when it has ended, POST {_THREAD}/resume begins it now.",
-    "run_to_steer_missing": f"Send the words with POST {_THREAD}/run.",
+    "run_to_steer_missing": f"Send the words with POST {_THREAD}/run, under the same Idempotency-Key.",
     "run_undone": f"Take the undo back with POST {_THREAD}/redo, or end it with POST {_THREAD}/cancel.",
     "runs_waiting": f"Finish them with POST {_THREAD}/resume, or end them with POST {_THREAD}/cancel.",
     "server_changed": (

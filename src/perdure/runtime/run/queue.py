@@ -35,9 +35,10 @@ from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
 from perdure.model.run import ENDED, QUEUES, HeadPolicy, OnFailure, RunRecord
 from perdure.runtime.calls import recovery
-from perdure.runtime.run.start import INPUT, Inbound, Input, RunRequest, given_before_as, inbound, other_words
+from perdure.runtime.run.start import RunRequest
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.inputs import Inbound, Input, given_before_as, inbound, naming, other_words
 from perdure.runtime.session.records import QUEUE, WORK
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
@@ -205,9 +206,8 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord, count: Cell | None
         *records.new(record),
         CellWrite(name=records.queue_name(record), expected=0, value=value),
         CellWrite(name=QUEUES, expected=count.revision if count else 0, value=canonical.encode(last)),
+        *naming(arrived, record.id),
     ]
-    if arrived.op_id is not None:
-        cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
     records.apply(
         space,
         "queue",

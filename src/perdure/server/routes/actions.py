@@ -35,7 +35,7 @@ from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
 from perdure.shapes.comparison import MergeShape, PicksShape
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
-from perdure.shapes.lookup import call_seen_from, lately, run_of
+from perdure.shapes.lookup import call_seen_from, run_of
 from perdure.shapes.threads import (
     BegunThread,
     ForkShape,
@@ -173,7 +173,8 @@ async def _run_on_loop(call: HttpCall, thread: aio.Thread, body: RunBody, id: st
         return await thread.off_loop(
             lambda: OneRun(thread=thread.id, run=RunShape.now(thread.target(), found))
         )
-    return await _begun(call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id))
+    stream = thread.stream(body.text, id=id)
+    return await _begun(call, thread, stream, lambda: thread.target().given(body.text, id=id))
 
 
 def can_go_on(thread: Thread, record: RunRecord) -> bool:
@@ -316,18 +317,6 @@ async def _begun(
         return OneRun(thread=thread.id, run=RunShape.now(thread.target(), record))
 
     return await thread.off_loop(begun_run)
-
-
-def _run_with(thread: Thread, input: str) -> RunRecord | None:
-    """Return the run of that input: of this timeline if it has one, else of the timeline that this one began from."""
-
-    def made(is_here: bool) -> list[RunRecord]:
-        def wanted(each: RunRecord) -> bool:
-            return input in each.input and (not is_here or each.timeline == thread.timeline)
-
-        return lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
-
-    return (made(is_here=True) or made(is_here=False) or [None])[-1]
 
 
 class SteerBody(BaseBody, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
-from perdure.runtime.run.start import check_input
+from perdure.runtime.session.inputs import check_input
 from perdure.runtime.tools.waiting import read_moment
 from perdure.shapes.ledger import OneRun, RunShape
 
