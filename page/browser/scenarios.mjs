@@ -1030,8 +1030,18 @@ export const scenarios = {
       await page.getByRole('textbox', { name: 'Input', exact: true }).fill('Tell me slowly about Lisbon.');
       await page.getByRole('textbox', { name: 'Input', exact: true }).press('Control+Enter');
       await words.getByText('Lisbon is lovely in spring.').waitFor();
+      // It counts up, by the clock of the server: that of this machine may be wrong.
+      await page.addInitScript(() => {
+        const now = Date.now.bind(Date);
+        Date.now = () => now() + 600_000;
+      });
       await page.reload();
       await words.getByText('Lisbon is lovely in spring.').waitFor();
+      const counter = page.locator('header').getByRole('timer');
+      const first = Number.parseInt(await counter.textContent(), 10);
+      assert.ok(first < 60, `${first} s since it began`);
+      await page.waitForFunction((before) => Number.parseInt(document.querySelector('.head [role=timer]').textContent, 10) > before, first);
+      assert.equal(await page.getByRole('timer').count(), 3, 'in the head, at its turn, and where it is being written');
       await page.locator('details', { hasText: 'A slow answer is asked for.' }).waitFor(); // also what came before the reload
       await picture('live');
       letGo();
@@ -1039,7 +1049,9 @@ export const scenarios = {
       await said.waitFor();
       await words.waitFor({ state: 'detached' });
       assert.equal(await page.getByText('Take the early boat.').count(), 1, 'the answer is shown once');
-      await page.getByText('running', { exact: true }).first().waitFor({ state: 'detached' });
+      await page.getByText(/^running/).first().waitFor({ state: 'detached' });
+      assert.equal(await page.getByRole('timer').count(), 0, 'what has ended does not count');
+      assert.match(await row(page, 1).locator('.took').textContent(), /^\d+(\.\d)?\ss$/);
     });
   },
 
@@ -1261,6 +1273,58 @@ export const scenarios = {
       await cards.filter({ hasText: 'Eli plays chess.' }).waitFor();
       await settled();
       assert.equal(await page.getByRole('button', { name: 'Add an item' }).count(), 0);
+    });
+  },
+
+  // Every time has its seconds and its zone, and durations are in human units: of a turn, its steps, its calls and its run.
+  async times({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      const took = /^(<\s1\sms|\d+\sms|\d+(\.\d)?\ss)$/;
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      await settled();
+      const titles = await page.locator('time').evaluateAll((found) => found.map((each) => each.title));
+      assert.ok(titles.length > 5);
+      assert.deepEqual(titles.filter((title) => !/\d:\d\d:\d\d.*GMT.*Europe\/Lisbon.*\d\d:\d\d:\d\d\.\d{6}Z/.test(title)), []);
+      // The turn, each step and the result of the call, with when they began and ended.
+      const durations = row(page, 5).locator('.duration');
+      assert.equal(await durations.count(), 4);
+      for (const text of await durations.allTextContents()) assert.match(text, took);
+      assert.match(await durations.first().getAttribute('title'), /^turn 5\nfrom .*:\d\d .*\nto .*:\d\d /);
+      await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
+      const about = page.getByRole('region', { name: 'About turn 5' });
+      await about.getByText(/took .*2 steps .*, 1 call /s).waitFor();
+      assert.match(await about.locator('header time').textContent(), /\d{4}, \d+:\d\d:\d\d (AM|PM) GMT/);
+      await page.getByRole('tab', { name: 'Calls' }).click();
+      const call = page.getByRole('article', { name: 'Call of book' });
+      assert.match(await call.locator('.duration').textContent(), took);
+      await call.getByText('Ledger entries').click();
+      await call.getByRole('listitem').nth(1).waitFor();
+      assert.match(await call.getByRole('listitem').nth(1).textContent(), /\d+:\d\d:\d\d (AM|PM).*\+.*m?s.*succeeded/);
+      await picture('times');
+      await page.getByRole('tab', { name: 'Context' }).click();
+      assert.match(await page.getByLabel('Step').locator('option').first().textContent(), /script:traveller, .*m?s$/);
+      // What was undone is no later turn; a wait is counted for what waits.
+      await go('/threads/trip-44?at=turn:2&tab=calls');
+      await page.getByText(/^waits \d+\ss$/).waitFor();
+      // Long ones, and a clock that was set back.
+      const shown = async (ms, text) => {
+        await page.route(/\/trip-42\/turns/, async (route) => {
+          const response = await route.fetch();
+          const found = await response.json();
+          for (const turn of found.turns) turn.ended_at = new Date(Date.parse(turn.at) + ms).toISOString();
+          await route.fulfill({ response, json: found });
+        });
+        await go('/threads/trip-42');
+        await row(page, 5).locator('.took').waitFor();
+        assert.equal((await row(page, 5).locator('.took').textContent()).replaceAll('\u00a0', ' '), text);
+        await page.unrouteAll();
+      };
+      await shown(41_600, '42 s');
+      await shown(192_000, '3 min 12 s');
+      await shown(2 * 3_600_000 + 5 * 60_000 + 900, '2 h 5 min');
+      await shown(3 * 86_400_000 + 60_000, '3 d');
+      await shown(-5_000, '–');
     });
   },
 

@@ -70,6 +70,7 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "runs",
                 "memory",
                 "remember",
+                "times",
                 "verify",
             ),
         )

@@ -106,21 +106,33 @@ def test_a_call_that_a_kill_cut_off_needs_attention_everywhere(cut_off: Client) 
     )
 
 
+def test_the_turn_of_a_run_that_a_kill_cut_off_says_so(cut_off: Client) -> None:
+    """Nothing runs there, so nothing counts up; that a run lives is said in the next test, the control."""
+    (turn,) = cut_off.get("/v1/threads/rent/turns").json["turns"]
+    (node,) = cut_off.get("/v1/threads/rent/graph").json["nodes"]
+
+    assert turn["status"] == node["turn"]["status"] == "interrupted"
+
+
 def test_a_call_under_way_needs_no_attention(store: Store) -> None:
     """Control: while its process lives, the call is as it should be."""
     seen: list[Any] = []
 
     @perdure.tool(effect="financial")
     def pay(amount: int) -> str:
-        seen.append((client.get("/v1/threads").json["threads"][0], client.get("/v1/calls").json["calls"]))
+        turns = client.get("/v1/threads/rent/turns").json["turns"]
+        seen.append(
+            (client.get("/v1/threads").json["threads"][0], client.get("/v1/calls").json["calls"], turns)
+        )
         return "paid"
 
     with serving(store) as client:
         agent = Agent("payer", backend=Script(use("pay", amount=13), say("Done.")), tools=[pay])
         store.thread("rent", agent=agent).run("Pay")
 
-    ((row, calls),) = seen
+    ((row, calls, (turn,)),) = seen
     assert (row["running"], row["interrupted"], row["unknown"], calls) == (True, False, 0, [])
+    assert turn["status"] == "running"
 
 
 def test_a_list_has_the_threads_whose_last_run_failed_or_with_an_unknown_call(store: Store) -> None:

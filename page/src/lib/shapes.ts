@@ -27,8 +27,9 @@ export interface Message {
   redacted?: { of: string; at: string; by: string | null; why: string } | null;
 }
 export interface PathChange { path: string; what: string }
+export interface StepTime { message: string; begun_at: string; ended_at: string }
 export interface Turn {
-  number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
+  number: number; position: number; before: string | null; after: string; reason: string; at: string; ended_at: string; kind: string; steps?: StepTime[];
   run: string | null; status: string | null; why: string | null; backend: string | null;
   input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean; damaged?: boolean;
 }
@@ -47,7 +48,7 @@ export interface Call {
   thread: string; id: string; tool: string; state: string; effect: string; idempotent: boolean; arguments: Json;
   attempt: number; key: string | null; timeline: string; run: string | null; backend: string | null; origin: string | null;
   copied_from: string | null; ticket: string | null; status: string | null; outcome: string | null; result: string | null;
-  why: string | null; at: string;
+  why: string | null; started_at: string | null; ended_at: string | null; at: string;
 }
 export interface CallPage { thread: string | null; calls: Call[]; more: boolean; next?: string }
 export interface CallDetail { thread: string; call: Call; reconcilable: boolean; shown: string | null; passed: { at: string; states: string[]; by: string | null; why: string | null }[] }

@@ -11,6 +11,7 @@ messages, also those that a later commit takes back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -42,6 +43,7 @@ __all__ = [
     "ReadBody",
     "RedactedBody",
     "Retractions",
+    "StepTime",
     "TranscriptEntry",
     "Turn",
     "TurnKind",
@@ -142,6 +144,14 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.words is None and self.forgotten is None
 
 
+class StepTime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """When a model took one step: from the commit before it to the commit of what the model said."""
+
+    message: str  # the id of what it said
+    begun_at: int  # µs since 1970, UTC
+    ended_at: int  # µs since 1970, UTC
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The commits of one input: a run, or one direct change."""
 
@@ -151,9 +161,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     after: Digest  # its last commit
     reason: str
     at: int  # µs since 1970, UTC, of its first commit
+    ended_at: int  # µs since 1970, UTC, of its last commit
     run: str | None = None
     backend: str | None = None  # provider:model, if one acted or took over
     entries: tuple[TranscriptEntry, ...] = ()
+    steps: tuple[StepTime, ...] = ()  # of the models that its run asked, as far as they began in it
     names: tuple[str, ...] = ()  # that other frameworks have for its commits
     kind: TurnKind = "message"
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
@@ -318,9 +330,11 @@ def turn(
         after=last[0],
         reason=first[1].reason,
         at=first[1].at,
+        ended_at=last[1].at,
         run=last[1].run,
         backend=_backend([changeset for _, _, changeset in steps], spoken),
         entries=spoken,
+        steps=tuple(_step_times(steps)),
         names=tuple(
             event.name for _, _, each in steps for event in each.events if isinstance(event, MomentNamed)
         ),
@@ -333,6 +347,16 @@ def turn(
         failed_calls=counts.failed_calls,
         unclear_calls=counts.unclear_calls,
     )
+
+
+def _step_times(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> Iterator[StepTime]:
+    """Yield when the models of a run took their steps; of an imported conversation nobody knows."""
+    for (_, before, _), (_, commit, changeset) in pairwise(steps):
+        if commit.run is None or commit.run.startswith(IMPORT):
+            continue
+        for event in changeset.events:
+            if isinstance(event, MessageAppended) and event.role == "assistant":
+                yield StepTime(message=event.id, begun_at=min(before.at, commit.at), ended_at=commit.at)
 
 
 def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:
