@@ -1305,8 +1305,10 @@ export const scenarios = {
       await page.getByRole('tab', { name: 'Context' }).click();
       assert.match(await page.getByLabel('Step').locator('option').first().textContent(), /script:traveller, .*m?s$/);
       // What was undone is no later turn; a wait is counted for what waits.
-      await go('/threads/trip-44?at=turn:2&tab=calls');
-      await page.getByText(/^waits \d+\ss$/).waitFor();
+      await send(page, 'threads', { id: 'patient', agent: 'planner' });
+      await send(page, 'threads/patient/run', { text: 'Book the flight to Porto for 730 euros.' });
+      await go('/threads/patient?at=turn:1&tab=calls');
+      await page.getByText(/^waits \d/).waitFor();
       // Long ones, and a clock that was set back.
       const shown = async (ms, text) => {
         await page.route(/\/trip-42\/turns/, async (route) => {
