@@ -386,18 +386,24 @@ def test_the_inbox_says_of_a_repeat_what_its_card_says(store: Store, outcome: st
 
 
 def test_the_turns_say_as_what_an_unclear_call_was_settled(store: Store) -> None:
-    """Beside the error that the model was shown then; control: before that nothing is said."""
+    """Beside the error that the model was shown then; the result of its run does not name it any more."""
 
     @perdure.tool(effect="financial")
     def pay(amount: int) -> str:
         raise TimeoutError("no answer")
 
     agent = assistant(use("pay", amount=13), say("Hm."), tools=[pay])
-    (call,) = store.thread("rent", agent=agent).run("Pay").unclear_calls
+    store.thread("rent", agent=agent)
     with serving(store, agent) as client:
+
+        def pays() -> list[str]:
+            return client.post("/v1/threads/rent/run", {"text": "Pay"}, Idempotency_Key="pay").json["unclear"]
+
+        (call,) = pays()
         before = client.get("/v1/threads/rent/turns").json
         client.post(f"/v1/threads/rent/calls/{call}/resolve", {"outcome": "done", "why": "a letter"})
         after = client.get("/v1/threads/rent/turns").json
+        assert pays() == []
 
     assert before["turns"][0]["unclear"] == after["turns"][0]["unclear"] == [call]
     assert (before["settled"], after["settled"]) == ({}, {call: "done"})

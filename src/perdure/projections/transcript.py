@@ -172,7 +172,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None  # in words, if the run did not simply succeed
     handed: AgentHandedOff | None = None  # the hand-off, if it is one
     failed_calls: tuple[str, ...] = ()  # the tool calls that failed in it
-    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome
+    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome, which may be known by now
 
     def __repr__(self) -> str:
         """Say which turn it is, how it ended, and what was said first and last, in one line."""

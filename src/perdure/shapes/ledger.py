@@ -176,7 +176,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     approvals: list[TicketShape]  # what it waits for
     calls: int  # that ended in it
     failed: list[str]  # the calls that failed in it
-    unclear: list[str]  # the calls that ended with an unknown outcome in it
+    unclear: list[str]  # the calls in it whose outcome is unknown, also by now
     steps: int  # how often the model was asked, over the whole run
     input_tokens: int
     output_tokens: int

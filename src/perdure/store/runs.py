@@ -176,7 +176,7 @@ class Runs(Line, ABC):
 
     def release(self, run: str) -> bool:
         """Let workers take a run again that was set aside because it ended three of them; False if it was not."""
-        return take.release(self._space, names.check_id("run", run))
+        return take.release(self._env(), names.check_id("run", run))
 
     def stream(
         self,
@@ -294,7 +294,7 @@ class Runs(Line, ABC):
             also=lambda ticket: take.waking(space, ticket, line),
         )
         if decided.first:
-            queue.ring(self._space)
+            queue.ring(self._env())
         return tickets.as_of_now(space, decided.ticket)
 
     def call(

@@ -27,7 +27,7 @@ from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, results
 from perdure.memory import OwnerMemory, relevant
-from perdure.model.call import SETTLED, UNCLEAR, CallCounts, CallRecord, CallState
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.context import Context
 from perdure.model.digest import Digest, Object
@@ -167,9 +167,9 @@ class ModelInputBuilder:
             self._prompt_state.add(message)
 
     @property
-    def counts(self) -> CallCounts:
-        """Return how the calls of the run ended, as its result says it."""
-        return CallCounts.of(self._settled)
+    def settled(self) -> Mapping[str, CallState]:
+        """The calls of the run, and how they ended."""
+        return self._settled
 
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""

@@ -67,6 +67,7 @@ from perdure.runtime.session.result import (
     OUTPUT_TYPE,
     AnswerChecks,
     Result,
+    counted,
     inbound_messages,
     refused_event,
     refused_input,
@@ -639,7 +640,7 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
-        counts = self._model_input.counts
+        counts = counted(self._env.space, self._model_input.settled)
         return Result(
             run=record.id,
             status=record.state,
