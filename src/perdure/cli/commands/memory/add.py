@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec import UNSET
 
-from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.commands.memory.shapes import Owner, end_of, memory_with
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
 from perdure.errors import NotFound
 from perdure.model.memory import ItemKind, Trust
@@ -26,9 +25,6 @@ from perdure.store.memory import Memory
 from perdure.store.plumbing.handles import system_clock
 
 __all__ = ["MemoryAddAnswer", "add", "edit"]
-
-
-_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
@@ -46,9 +42,12 @@ class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
             )
             return
         if self.replaced is not None:
-            screen.sentence(
-                f"Replaced for {self.item.owner}, was {self.replaced!r}: ", (self.item.id, "digest")
+            did = (
+                f"Changed for {self.item.owner}, with the words that it had: "
+                if self.replaced == self.item.text
+                else f"Replaced for {self.item.owner}, was {self.replaced!r}: "
             )
+            screen.sentence(did, (self.item.id, "digest"))
             return
         screen.say(
             f"Remembered for {self.item.owner}, as {with_article(self.item.kind)} item: ",
@@ -61,15 +60,19 @@ def add(
     /,
     *,
     owner: Owner,
-    kind: Annotated[ItemKind, Parameter(help="The kind of the item")] = "semantic",
+    kind: Annotated[
+        ItemKind | None,
+        Parameter(help="The kind of the item; semantic if left out", show_default=False),
+    ] = None,
     scope: Annotated[
-        str, Parameter(metavar="NAME", help="What it is about, such as user or project")
-    ] = "user",
+        str | None,
+        Parameter(metavar="NAME", help="What it is about, such as user or project; user if left out"),
+    ] = None,
     id: Annotated[
         str | None,
         Parameter(
             metavar="ID",
-            help="Its id, or the end of one as listed, replacing that item; a new one if left out",
+            help="Its id, or the end of one as listed, whose text is replaced; a new one if left out",
         ),
     ] = None,
     trust: Annotated[Trust, Parameter(help="The kind of its author")] = "user",
@@ -77,23 +80,31 @@ def add(
         str | None,
         Parameter(
             metavar="TIME",
-            help="How long to keep it, such as 12h, 30d, 4w or 1y; until it is forgotten if left out",
+            help="How long to keep it, such as 12h, 30d, 4w or 1y; forever, until it is forgotten, if left out",
         ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner
 
-    Without --id nothing is added if there is an item of the same text, kind, scope and trust, and neither expires.
+    Without --id nothing is added if there is an item of the same text, kind, scope and trust, and neither expires. With
+    the --id of an item that is there, its kind, scope and end stay unless they are given; --keep forever removes the end.
     """
-    expires = None if keep is None else duration(keep)
     with writing(everywhere) as store:
         memory = store.memory(owner)
         if id is not None:
             id = id_meant(id, (each.id for each in memory.items()), what="item") or id
         before = _text_of(memory, id)
         began = system_clock()
-        item = memory.add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires, author=os_user())
+        item = memory.add(
+            text,
+            kind=kind or UNSET,
+            scope=UNSET if scope is None else scope,
+            id=id,
+            trust=trust,
+            expires=end_of(keep),
+            author=os_user(),
+        )
         return MemoryAddAnswer(item=MemoryShape.of(item), known=item.at < began, replaced=before)
 
 
@@ -106,19 +117,46 @@ def _text_of(memory: Memory, id: str | None) -> str | None:
 
 def edit(
     item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
-    text: Annotated[str, Parameter(name="TEXT", help="What is right", allow_leading_hyphen=True)],
+    text: Annotated[
+        str | None,
+        Parameter(
+            name="TEXT",
+            help="What is right; the words stay if left out",
+            allow_leading_hyphen=True,
+            show_default=False,
+        ),
+    ] = None,
     /,
     *,
     owner: Owner,
+    kind: Annotated[ItemKind | None, Parameter(help="Another kind", show_default=False)] = None,
+    scope: Annotated[str | None, Parameter(metavar="NAME", help="Another scope")] = None,
+    trust: Annotated[
+        Trust | None, Parameter(help="The kind of its author; a user if TEXT is given", show_default=False)
+    ] = None,
+    keep: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME", help="How long to keep it from now on, such as 12h, 30d, 4w, 1y or forever"
+        ),
+    ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
-    """Correct the text of an item; its past stays in the history
+    """Correct an item; its past stays in the history
 
-    Kind, scope and end of the item stay as they are. The author is a user from then on. `memory restore` brings the
-    former words back.
+    What is not given stays: words, kind, scope and end. The author of other words is a user unless --trust says
+    otherwise. `memory restore` brings the former ones back.
     """
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
         old = memory.get(whole)
-        expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
-        new = memory.add(text, kind=old.kind, scope=old.scope, id=whole, expires=expires, author=os_user())
-        return MemoryAddAnswer(item=MemoryShape.of(new), known=False, replaced=old.text)
+        new = memory.edit(
+            whole,
+            text,
+            kind=kind or UNSET,
+            scope=UNSET if scope is None else scope,
+            trust=trust or UNSET,
+            expires=end_of(keep),
+            author=os_user(),
+        )
+        known = new.reference == old.reference
+        return MemoryAddAnswer(item=MemoryShape.of(new), known=known, replaced=old.text)
