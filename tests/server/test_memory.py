@@ -270,6 +270,19 @@ def test_an_item_that_says_the_same_is_answered(client: Client, item: str) -> No
     assert first.json["item"]["id"] == again.json["item"]["id"] != other.json["item"]["id"]
 
 
+def test_an_item_that_a_model_noted_is_confirmed(client: Client, store: Store) -> None:
+    """The answer says that it was there, and whose words it had; control: nothing is confirmed twice."""
+    noted = store.memory("ann").add("likes trams", trust="model")
+
+    first, again = (client.post(ITEMS, {"text": "Likes trams"}) for _ in range(2))
+
+    assert [(each.status, each.json["known"], each.json["confirmed"]) for each in (first, again)] == [
+        (200, True, "model"),
+        (200, True, None),
+    ]
+    assert (first.json["item"]["id"], first.json["item"]["trust"]) == (noted.id, "user")
+
+
 def test_a_repeated_addition_is_one(client: Client, store: Store) -> None:
     """A client that lost the answer sends the request again, with its key; control: another key adds another item."""
     asked = {"text": "Ann flies on Friday.", "expires_at": "2190-01-31T09:00:00Z"}

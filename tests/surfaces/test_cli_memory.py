@@ -123,6 +123,21 @@ def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     assert "already" in shell.ok("memory", "add", "likes tea", "--owner", "ann").out
 
 
+def test_adding_what_a_model_noted_says_whose_it_is_now(shell: Shell) -> None:
+    """In other case it is the same item; what a tool repeats of a user, the control, stays the user's."""
+    add = ("memory", "add", "--owner", "ann")
+    first = shell.ok(*add, "has two dogs", "--trust", "model", "--json").json
+
+    confirmed = shell.ok(*add, "Has two dogs", "--json").json
+    again = shell.ok(*add, "has two dogs", "--trust", "tool", "--json").json
+    shell.ok(*add, "likes tea", "--trust", "model")
+
+    assert [confirmed[key] for key in ("known", "confirmed", "replaced")] == [True, "model", None]
+    assert (confirmed["item"]["id"], confirmed["item"]["trust"]) == (first["item"]["id"], "user")
+    assert (again["known"], again["confirmed"], again["item"]) == (True, None, confirmed["item"])
+    assert "already, said by the model; now the user says it: " in shell.ok(*add, "likes tea").out
+
+
 def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell, kept: str) -> None:
     """The command that is printed erases what was forgotten: its reference leads nowhere."""
     reference = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]["reference"]

@@ -1,7 +1,7 @@
 """Writes to a memory: directly, or what a thread's commit remembered.
 
-Either is one commit of the owner's memory.  A direct write replaces all versions of an item and always
-counts; the memory's own undo reverts it.  A thread's write adds one version, which names the thread's
+Either is one commit of the owner's memory.  A direct write replaces all versions of an item, or is put beside them, and
+always counts; the memory's own undo reverts it.  A thread's write adds one version, which names the thread's
 commit and counts as long as that commit is reachable; earlier versions stay.
 
 A writer that finds a newer head applies its change on top of it.
@@ -56,8 +56,9 @@ def write(
     op_id: str | None = None,
     author: str | None = None,
     meant: Sequence[str | None] | None = None,
+    beside: bool = False,
 ) -> CommitOutcome:
-    """Replace all versions of an item by `version`; None removes the item.
+    """Replace all versions of an item by `version`; None removes the item.  With `beside` they stay, before it.
 
     A version that depends on what is there is made anew for each commit that it may come on top of.
     `meant` is what the caller asked for, which a write under the same op_id must ask for again; None: the version.
@@ -77,7 +78,7 @@ def write(
         head = _head(space)
         new = version(head.commit) if callable(version) else version
         ops = Ops(space, space.root_at(head.commit))
-        if ops.paths(item_prefix(id)):
+        if not beside and ops.paths(item_prefix(id)):
             ops.clear(item_prefix(id))
         if new is not None:
             _put(ops, version_path(id, _depth(space, head), 0), new)

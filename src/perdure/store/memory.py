@@ -102,8 +102,10 @@ class Memory:
         Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope and end stay
         unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no item.
 
-        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
-        one that a thread wrote no longer depends on that thread then.
+        Without an `id`, an item that says the same is returned instead: the same text but for case and white space, of the
+        same kind and scope, neither of which expires, from a source that is as strong or stronger (system, user, model,
+        tool, import).  It no longer depends on a thread that wrote it.  If its source is weaker, it gets these words
+        and their source, under its id: what a model noted is a user's once the user says it.
 
         `trust` is the source of this text, so it is never taken from an item that was there.  `expires` is the time when
         the item ends, or its lifetime.  `author` is recorded as the person or program that did this.  With `op_id` the
@@ -120,9 +122,15 @@ class Memory:
             return self._put(check_item_id(id), wanted, fields, op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
-        if equal is None:
-            return self._put(space.ids(), wanted, fields, op_id, author)
-        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
+        there = None if equal is None else equal.version.item
+        if equal is None or there is None or not there.is_as_trusted(wanted):
+            return self._put(equal.id if equal else space.ids(), wanted, fields, op_id, author)
+        if judge.is_kept(equal.id, wanted):
+            return judge.remembered(equal)
+        if there.trust == trust:
+            return self.keep(equal.id, author=author)
+        # The words stay if that thread takes them back, but then as those of this weaker source.
+        return self._written(equal.id, Version(item=wanted), "memory.add", op_id, author, beside=True)
 
     def edit(
         self,
@@ -459,11 +467,24 @@ class Memory:
         return self._as_written(id, done)
 
     def _written(
-        self, id: str, version: Version, reason: str, op_id: str | None, author: str | None
+        self,
+        id: str,
+        version: Version,
+        reason: str,
+        op_id: str | None,
+        author: str | None,
+        *,
+        beside: bool = False,
     ) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(
-            self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
+            self._memory.space,
+            id,
+            version,
+            reason=reason,
+            op_id=named,
+            author=_checked(author),
+            beside=beside,
         )
         return self._as_written(id, done)
 

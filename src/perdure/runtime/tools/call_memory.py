@@ -71,7 +71,8 @@ class CallMemory:
         """Remember `text` for the thread's owner and return its id.  It is visible when the call's round is committed.
 
         Under the `id` of an item that is there it replaces the text: kind, scope and end stay unless they are given.
-        Without an `id`, one that says the same is taken, if any.  `trust` is the source of the text.
+        Without an `id`, one that says the same is taken, if any, but for case and white space; what a stronger source
+        has said (user, model, tool, import) stays as it is.  `trust` is the source of the text.
         """
         memory = self._open()
         _check_trust(trust)
@@ -79,7 +80,9 @@ class CallMemory:
         fields = given_fields(now, text=remade(text), trust=trust, kind=kind, scope=scope, expires=expires)
         item = check_item(MemoryItem(at=now, **fields))
         if id is None:
-            id = Visibility(memory, None, self._line).id_for(item, self._written)
+            id, is_there = Visibility(memory, None, self._line).id_for(item, self._written)
+            if is_there:
+                return id
         elif (old := self._item(check_item_id(id))) is not None:
             item = msgspec.structs.replace(old, at=now, **fields)
         self._write(MemoryChange(id=id, item=item))

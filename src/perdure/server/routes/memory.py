@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from perdure.errors import NotFound, StaleHead
@@ -17,7 +16,7 @@ from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
 from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
-from perdure.shapes.store import FoundShape, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
+from perdure.shapes.store import FoundShape, MemoryAdded, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
 
@@ -109,29 +108,24 @@ class NewItemBody(BaseBody, frozen=True, kw_only=True):
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class MemoryAdded(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is remembered now."""
-
-    item: MemoryShape
-    known: bool  # there was an item already that says the same; no other one was added
-
-
 @route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
 def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
     """Remember something for an owner, as a user said it; an item that says the same is answered, and none is added."""
     memory = _memory(call)
-    before = memory.head.version
-    item = memory.add(
-        body.text,
-        kind=body.kind,
-        scope=body.scope,
-        expires=body.expires_at,
-        op_id=call.op_id,
-        author=call.access.name,
+    added = MemoryAdded.of(
+        memory,
+        None,
+        lambda: memory.add(
+            body.text,
+            kind=body.kind,
+            scope=body.scope,
+            expires=body.expires_at,
+            op_id=call.op_id,
+            author=call.access.name,
+        ),
     )
-    known = memory.head.version == before
-    call.status = 200 if known else 201
-    return MemoryAdded(item=MemoryShape.of(item), known=known)
+    call.status = 200 if added.known else 201
+    return added
 
 
 class EditBody(BaseBody, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -17,28 +17,26 @@ from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen
-from perdure.errors import NotFound
 from perdure.model.memory import ItemKind, Trust
 from perdure.model.names import id_meant, with_article
-from perdure.shapes.store import MemoryShape
-from perdure.store.memory import Memory
-from perdure.store.plumbing.handles import system_clock
+from perdure.shapes.store import MemoryAdded, MemoryShape
 
 __all__ = ["MemoryAddAnswer", "add", "edit"]
 
 
-class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
+class MemoryAddAnswer(MemoryAdded, Answer, frozen=True, kw_only=True):
     """Something that is remembered now."""
-
-    item: MemoryShape
-    known: bool  # there was an item already that says the same; no other one was added
-    replaced: str | None = None  # the text that the item had before
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
         if self.known:
-            screen.say(
-                f"{self.item.owner} has that {self.item.kind} item already: ", (self.item.id, "digest")
+            whose = (
+                ""
+                if self.confirmed is None
+                else f", said by the {self.confirmed}; now the {self.item.trust} says it"
+            )
+            screen.sentence(
+                f"{self.item.owner} has that {self.item.kind} item already{whose}: ", (self.item.id, "digest")
             )
             return
         if self.replaced is not None:
@@ -87,16 +85,16 @@ def add(
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner
 
-    Without --id nothing is added if there is an item of the same text, kind, scope and trust, and neither expires. With
-    the --id of an item that is there, its kind, scope and end stay unless they are given; --keep forever removes the end.
+    Without --id nothing is added if there is an item of the same text, but for case and white space, and of the same kind
+    and scope, and neither expires; what a model or a tool noted becomes the user's who adds it. With the --id of an item
+    that is there, its kind, scope and end stay unless they are given; --keep forever removes the end.
     """
     with writing(everywhere) as store:
         memory = store.memory(owner)
         if id is not None:
             id = id_meant(id, (each.id for each in memory.items()), what="item") or id
-        before = _text_of(memory, id)
-        began = system_clock()
-        item = memory.add(
+        adding = partial(
+            memory.add,
             text,
             kind=kind or UNSET,
             scope=UNSET if scope is None else scope,
@@ -105,14 +103,7 @@ def add(
             expires=end_of(keep),
             author=os_user(),
         )
-        return MemoryAddAnswer(item=MemoryShape.of(item), known=item.at < began, replaced=before)
-
-
-def _text_of(memory: Memory, id: str | None) -> str | None:
-    """Return the text of the item that has this id; None if there is none."""
-    with suppress(NotFound):
-        return None if id is None else memory.get(id).text
-    return None
+        return MemoryAddAnswer.of(memory, id, adding)
 
 
 def edit(
@@ -159,4 +150,4 @@ def edit(
             author=os_user(),
         )
         known = new.reference == old.reference
-        return MemoryAddAnswer(item=MemoryShape.of(new), known=known, replaced=old.text)
+        return MemoryAddAnswer(item=MemoryShape.of(new), known=known, confirmed=None, replaced=old.text)
