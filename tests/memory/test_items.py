@@ -352,7 +352,7 @@ def test_the_awaitable_face_does_the_same(store_url: str) -> None:
 
 
 def test_the_same_again_is_the_same_item(store: Store) -> None:
-    """Nothing is written; another kind, scope or trust, an end of its own or an id make another item."""
+    """Nothing is written; another kind or scope, an end of its own or an id make another item."""
     held = store.memory("ann")
     first = held.add("prefers aisle seats")
     version = held.head.version
@@ -363,12 +363,11 @@ def test_the_same_again_is_the_same_item(store: Store) -> None:
     others = [
         held.add("prefers aisle seats", kind="preference"),
         held.add("prefers aisle seats", scope="travel"),
-        held.add("prefers aisle seats", trust="tool"),
         held.add("prefers aisle seats", expires=timedelta(days=1)),
         held.add("prefers aisle seats", id="mine"),
         held.add("prefers aisle seats!"),
     ]
-    assert len({first.id, *(each.id for each in others)}) == 7
+    assert len({first.id, *(each.id for each in others)}) == 6
     held.forget(first.id)
     held.forget("mine")
     assert held.add("prefers aisle seats").id not in (first.id, "mine"), "what was forgotten is new"

@@ -53,6 +53,24 @@ def test_a_person_corrects_an_item_and_its_past_stays(client: Client, store: Sto
     ]
 
 
+def test_an_edit_changes_what_it_names(client: Client, item: str) -> None:
+    """Null and left out differ for the end: null removes it; without words their source stays."""
+    put = "PUT", ITEM.format(id=item)
+    before = client.ask(*put, {}).json
+
+    kind = client.ask(*put, {"kind": "semantic", "scope": "user"}).json
+    later = client.ask(*put, {"expires_at": "2190-01-31T09:00:00Z"}).json
+    endless = client.ask(*put, {"expires_at": None, "text": None}).json
+    said = client.ask(*put, {"text": "Ann lives in Lisbon.", "trust": "model"}).json
+
+    assert {each for each in kind if kind[each] != before[each]} == {"kind", "scope", "at", "reference"}
+    assert (later["expires_at"], later["trust"]) == ("2190-01-31T09:00:00.000000Z", "tool")
+    assert (endless["expires_at"], endless["text"], endless["trust"]) == (None, "Ann lives in Porto.", "tool")
+    assert (said["text"], said["trust"], said["kind"]) == ("Ann lives in Lisbon.", "model", "semantic")
+    assert client.ask(*put, {"trust": "system"}).json["code"] == "body_invalid"
+    assert client.ask("PUT", ITEM.format(id="never"), {"text": "x"}).status == 404
+
+
 def test_a_person_forgets_an_item_and_takes_it_back(client: Client, store: Store, item: str) -> None:
     """An undo brings the item back, a redo forgets it again; a second forgetting finds nothing."""
     memory = store.memory("ann")
@@ -250,6 +268,19 @@ def test_an_item_that_says_the_same_is_answered(client: Client, item: str) -> No
         (201, False),
     ]
     assert first.json["item"]["id"] == again.json["item"]["id"] != other.json["item"]["id"]
+
+
+def test_an_item_that_a_model_noted_is_confirmed(client: Client, store: Store) -> None:
+    """The answer says that it was there, and whose words it had; control: nothing is confirmed twice."""
+    noted = store.memory("ann").add("likes trams", trust="model")
+
+    first, again = (client.post(ITEMS, {"text": "Likes trams"}) for _ in range(2))
+
+    assert [(each.status, each.json["known"], each.json["confirmed"]) for each in (first, again)] == [
+        (200, True, "model"),
+        (200, True, None),
+    ]
+    assert (first.json["item"]["id"], first.json["item"]["trust"]) == (noted.id, "user")
 
 
 def test_a_repeated_addition_is_one(client: Client, store: Store) -> None:

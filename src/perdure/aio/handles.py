@@ -198,6 +198,7 @@ class Memory(HeldProxy[memory.Memory]):
 
     head = AsyncProperty[Head]("head")
     add = AsyncMethod(memory.Memory.add)
+    edit = AsyncMethod(memory.Memory.edit)
     search = AsyncMethod(memory.Memory.search)
     get = AsyncMethod(memory.Memory.get)
     items = AsyncIteratorMethod(memory.Memory.items, as_it_is)

@@ -138,7 +138,7 @@ _MEMORY = {
     "show": "Show one item: its text, its author and its source",
     "log": "Show the changes of an owner's memory, newest first",
     "add": "Add an item to the memory of an owner",
-    "edit": "Correct the text of an item; its past stays in the history",
+    "edit": "Correct an item; its past stays in the history",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "restore": "Put one item back as it was before its last change, or at a commit",
     "undo": "Undo the last change of an owner's memory, whichever item it was about",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from perdure.errors import NotFound
 from perdure.history.artifacts import Listed
 from perdure.history.changes.json_edits import Place, read
 from perdure.history.tree import Entry
@@ -22,6 +24,8 @@ from perdure.shapes.conversation import MessageShape, input_at, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import in_short, preview, stamp
 from perdure.store.agents import AgentMap, Kept
+from perdure.store.memory import Memory
+from perdure.store.plumbing.revisions import Wanted
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -37,6 +41,7 @@ __all__ = [
     "AgentPage",
     "VersionShape",
     "AgentDetail",
+    "MemoryAdded",
     "MemoryShape",
     "FoundShape",
     "MemoryPage",
@@ -297,6 +302,39 @@ class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
             reference=item.reference,
             source=SourceShape.of(item.source) if item.source else None,
         )
+
+
+class MemoryAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is remembered now."""
+
+    item: MemoryShape
+    known: bool  # there was an item already that says the same; no other one was added
+    confirmed: (
+        str | None
+    )  # whose words they were, where such an item has a stronger source now; null: they stay theirs
+    replaced: (
+        str | None
+    )  # the text that the item of the id had before; null: there was none, or no id was given
+
+    @classmethod
+    def of(cls, memory: Memory, id: str | None, add: Callable[[], Remembered]) -> Self:
+        """Add an item by `add`, under an `id` or none, and return it with what there was before."""
+        head = memory.head
+        old = None if id is None else _item_at(memory, id, UNSET)
+        item = add()
+        was = _item_at(memory, item.id, head) if id is None else None
+        return cls(
+            item=MemoryShape.of(item),
+            known=was is not None,
+            confirmed=None if was is None or was.trust == item.trust else was.trust,
+            replaced=None if old is None else old.text,
+        )
+
+
+def _item_at(memory: Memory, id: str, at: Wanted) -> Remembered | None:
+    with suppress(NotFound):
+        return memory.get(id, at=at)
+    return None
 
 
 class FoundShape(msgspec.Struct, frozen=True, kw_only=True):

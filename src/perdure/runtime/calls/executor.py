@@ -43,7 +43,8 @@ from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, cl
 from perdure.runtime.calls.round import RoundContext
 from perdure.runtime.calls.settlement import Settler, record_alone, record_late, record_without_lease
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.tools.call import CallStateView, Children, NoMemory, Outcome, Ruling, Suspension
+from perdure.runtime.tools.call import CallStateView, Children, Outcome, Ruling, Suspension
+from perdure.runtime.tools.call_memory import NoMemory
 from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool
 from perdure.runtime.tools.waiting import moment
