@@ -263,6 +263,23 @@ def test_ties_are_settled_by_id(seeing: Store) -> None:
     assert [each.id for each in held.search("words", limit=3)] == ["a", "b", "c"]
 
 
+def test_of_two_items_with_one_score_the_one_that_has_the_words_comes_first(seeing: Store) -> None:
+    """Whatever their ids: one is first by words alone, the other by its vector alone; a lower id, the control, settles the rest."""
+    held = seeing.memory("ann")
+    held.add("stab", id="a")
+    for number in range(20):
+        held.add("tabs", id=f"m{number:02}")
+    held.add("bats " + "quagga zebra " * 9, id="z")
+
+    found = list(held.search("bats", limit=3))
+
+    assert [(each.id, each.legs, each.score) for each in found[:2]] == [
+        ("z", ("text",), 0.5),
+        ("a", ("vector",), 0.5),
+    ]
+    assert found[2].id == "m00"
+
+
 def test_filters_are_applied_before_anything_is_ranked(seeing: Store) -> None:
     """A limit is never used up by what was not asked for."""
     held = seeing.memory("ann")

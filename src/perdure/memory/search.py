@@ -1,11 +1,14 @@
 """Searches a memory by full text and vectors, fused by rank.
 
 Each leg ranks what it finds; an item's score is the sum of 61 / (60 + its rank) over the legs that found
-it, divided by the number of legs (reciprocal rank fusion), and ties are ordered by id.  So the order depends on
-ranks alone, and the two kinds of distance need not be comparable.  A score is above 0 and at most 1, the score of
-the item that every leg found first, whether one leg was searched or two.  It says how far up an item is among what
-was found; how close it is to the query is its similarity, which can be compared between queries.  An item that
-only its words found has a similarity too, if it and the query have vectors.
+it, divided by the number of legs (reciprocal rank fusion).  So the order depends on ranks alone, and the two kinds
+of distance need not be comparable.  Of two items with the same score the one that is further up by words comes
+first: few items have a rare word, and every item has some vector.  What is still equal is ordered by id.
+
+A score is above 0 and at most 1, the score of the item that every leg found first, whether one leg was searched or
+two.  It says how far up an item is among what was found; how close it is to the query is its similarity, which can
+be compared between queries.  An item that only its words found has a similarity too, if it and the query have
+vectors.
 
 The filters (owner, kind, scope) are applied before anything is ranked.  A version that is unreachable, out of date
 or expired is skipped, and the next one takes its rank.
@@ -228,13 +231,14 @@ def _fused(judge: Visibility, ranked: _Ranking, limit: int) -> Iterator[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
+    by_words = {hit.id: rank for rank, hit in enumerate(ranked.legs["text"])}
     for leg, hits in ranked.legs.items():
         for rank, hit in enumerate(hits, 1):
             share = (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / len(ranked.legs)
             scores[hit.id] = scores.get(hit.id, 0.0) + share
             legs.setdefault(hit.id, []).append(leg)
             found[hit.id] = hit
-    for id in sorted(scores, key=lambda id: (-scores[id], id))[:limit]:
+    for id in sorted(scores, key=lambda id: (-scores[id], by_words.get(id, math.inf), id))[:limit]:
         similarity = ranked.similarities.get(found[id].entry.value)
         yield Found(
             item=judge.remembered(found[id]),
