@@ -342,7 +342,7 @@ class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
 
     item: MemoryShape
     score: float  # above 0, and 1 for an item that every leg found first
-    similarity: float | None  # the cosine of its vector and the query's; null: only words found it
+    similarity: float | None  # the cosine of its vector and the query's; null: one of them has no vector
     legs: list[str]  # text, vector: which found it
 
     @classmethod

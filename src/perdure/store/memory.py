@@ -188,7 +188,9 @@ class Memory:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
         `legs` says how it was searched: by words alone unless the store was opened with `embed`.
-        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
+        With `similarity_min` nothing of less similarity is found, by its words either, unless it or the query has no
+        vector.  None: by its words an item is found whatever its similarity, by meaning from 0.22 on with "minilm" and
+        from -1 on with a function.
         """
         found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min

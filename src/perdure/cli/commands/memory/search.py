@@ -77,7 +77,8 @@ def search(
         Parameter(
             name="--similarity-min",
             metavar="N",
-            help="Find by meaning only what is this similar, from -1 to 1; what the model has for a least if left out",
+            help="Find only what is this similar, from -1 to 1, or has no vector; if left out, words find all that have "
+            "them, and meaning what the model has for a least",
         ),
     ] = None,
     embed: Annotated[
