@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import perdure
 from perdure.errors import Invalid
-from tests.integrations.importers.test_chatgpt import conversation, saved
+from tests.integrations.importers.test_chatgpt import conversation, node, saved
 from tests.integrations.importers.test_openai_agents import database
 from tests.surfaces.shell import Ended, Shell
 
@@ -142,3 +143,92 @@ def test_a_saved_conversation_that_is_refused_leaves_no_empty_thread(
 
 def _refuse(*_: object, **__: object) -> None:
     raise Invalid("too large; nothing was imported.", code="artifact_too_large")
+
+
+def chatgpt_went_back(folder: Path, *, again: bool) -> str:
+    """An export whose current line is that of an earlier question in the second export."""
+    return saved(folder, conversation("c-1", "u2" if again else "a3")).name
+
+
+def chatgpt_answered_again(folder: Path, *, again: bool) -> str:
+    """An export in which a question is new that follows an earlier answer."""
+    more = [node("u4", "a1", "user", "And Rome?")] if again else []
+    return saved(folder, conversation("c-1", "u4" if again else "a3", *more)).name
+
+
+def claude_went_back(folder: Path, *, again: bool) -> str:
+    """A session of Claude Code in which the user went back."""
+    said = [("u1", None, "One"), ("u2", "u1", "Two"), *([("u3", "u1", "Other")] if again else [])]
+    lines = [
+        {"type": "user", "uuid": id, "parentUuid": parent, "sessionId": "s1"}
+        | {"message": {"role": "user", "content": words}}
+        for id, parent, words in said
+    ]
+    (folder / "s1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return "s1.jsonl"
+
+
+def items_popped(folder: Path, *, again: bool, more: str | None = None) -> str:
+    """A database of the Agents SDK from which the last row was popped."""
+    file = folder / "agents.db"
+    if not again:
+        return database(folder, [{"role": "user", "content": text} for text in ("One", "Two")]).name
+    with sqlite3.connect(file) as connection:
+        connection.execute("DELETE FROM agent_messages WHERE id = 2")
+    connection.close()
+    return database(folder, [{"role": "user", "content": more}] if more else []).name
+
+
+def items_popped_and_added(folder: Path, *, again: bool) -> str:
+    """The same, and another row was added after it."""
+    return items_popped(folder, again=again, more="Other")
+
+
+WENT_ON: dict[str, tuple[Callable[..., str], list[str]]] = {
+    "ChatGPT's current node moved": (chatgpt_went_back, ["Oslo?", "It rains.", "And Bergen?"]),
+    "ChatGPT's answer was followed again": (chatgpt_answered_again, ["Oslo?", "It rains.", "And Rome?"]),
+    "Claude Code went back": (claude_went_back, ["One", "Other"]),
+    "an item was popped": (items_popped, ["One"]),
+    "an item was popped and one added": (items_popped_and_added, ["One", "Other"]),
+}
+
+
+@pytest.mark.parametrize("kind", WENT_ON)
+def test_a_line_that_is_current_elsewhere_is_named_until_main_has_it(empty: Shell, kind: str) -> None:
+    """Main keeps what it has; the command that is named makes the other line main, and it is not named again."""
+    written, wanted = WENT_ON[kind]
+    first = empty.ok("import", written(empty.directory, again=False), "--json").json
+    file = written(empty.directory, again=True)
+
+    shown, again = empty.ok("import", file), empty.ok("import", file)
+    (session,) = empty.ok("import", file, "--json").json["sessions"]
+    empty.ok(*advised(shown, "Make it main"))
+    after = [empty.ok("import", file, "--json").json["sessions"][0]["current"] for _ in range(2)]
+
+    assert first["sessions"][0]["current"] is None
+    assert advised(again, "Make it main") == ["threads", "promote", session["thread"], session["current"]]
+    assert (after, said(empty, session["thread"])) == ([None, None], wanted)
+
+
+def test_a_conversation_that_went_on_here_is_no_line_of_the_source(empty: Shell) -> None:
+    """Control: main has all of the session and more; an undo here is none either."""
+    file = claude_went_back(empty.directory, again=False)
+    empty.ok("import", file)
+    (empty.directory / "more.json").write_text('[{"role": "user", "content": "Here."}]')
+    empty.ok("import", "claude-code:s1", "more.json", "--format", "openai-chat")
+    body = (empty.directory / file).read_text()
+    (empty.directory / file).write_text(body + '{"type":"summary","summary":"x","leafUuid":"u2"}\n')
+
+    longer = empty.ok("import", file, "--json").json["sessions"]
+    empty.ok("threads", "undo", "claude-code:s1", "--to", "claude-code:u1")
+    (empty.directory / file).write_text(body + '{"type":"summary","summary":"y","leafUuid":"u2"}\n')
+    undone = empty.ok("import", file, "--json").json["sessions"]
+
+    assert [each["current"] for each in (*longer, *undone)] == [None, None]
+    assert said(empty, "claude-code:s1") == ["One"]
+
+
+def said(shell: Shell, thread: str) -> list[str]:
+    """The words on main."""
+    with perdure.open(shell.store) as store:
+        return [entry.text for entry in store.thread(thread).transcript() if entry.text]

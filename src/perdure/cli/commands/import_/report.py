@@ -97,6 +97,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
     losses: list[LossShape]
     edited: list[str]  # places in the source that say something else than when they were imported
     torn: bool  # the last line was not complete
+    current: str | None  # the timeline with the line that is current in the source; null: main has it
 
     @classmethod
     def of(cls, report: SessionReport) -> ImportedSession:
@@ -114,6 +115,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
             losses=losses_of(report.losses),
             edited=list(report.edited),
             torn=report.torn,
+            current=report.current,
         )
 
 
@@ -210,6 +212,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             show_losses(screen, losses)
         for each in self.sessions:
             _say_edited(screen, each)
+            _say_current(screen, each)
         if self.others:
             named = ", ".join([*self.others_first, *(["…"] if self.others > len(self.others_first) else [])])
             told = f"{count(self.others, 'other file')} passed over, because no session begins there: {named}"
@@ -243,6 +246,17 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
     )
     named = ("--format", session.format, "--session", session.session, "--thread", "NAME")
     screen.suggest("Have the edited one too: ", "import", session.source, *named)
+
+
+def _say_current(screen: Screen, session: ImportedSession) -> None:
+    """Print that main does not have the line that is current in the source, and the command that makes it main."""
+    if session.current is None or session.thread is None:
+        return
+    screen.sentence(
+        ("! ", "warn"),
+        f"The source of {session.thread} now goes on with the timeline {session.current}; main has other messages",
+    )
+    screen.suggest("Make it main: ", "threads", "promote", session.thread, session.current)
 
 
 def _say_unknown(screen: Screen, calls: int) -> None:
