@@ -413,7 +413,7 @@ class CallExecutor:
     def _returned(self, pending_call: PendingCall, state_view: CallStateView, value: object) -> None:
         # A call with a ticket may have left scratch at an earlier attempt, which has to be removed.
         if state_view.is_untouched and pending_call.record.ticket is None:
-            changes = CallChanges(base=self._root, memory=state_view.memory.finish())
+            changes = CallChanges(base=self._root, memory=state_view.remembered())
         else:
             changes = _changes(self._root, state_view, keep_scratch=False)
         self._settler.succeed(pending_call, value, changes, is_last=self._is_last)
@@ -486,7 +486,7 @@ class CallExecutor:
 def _changes(root: Digest, state_view: CallStateView, *, keep_scratch: bool) -> CallChanges:
     """Close the state of an attempt and return what the attempt changes; scratch only if it is to be kept."""
     thread, agent = state_view.finish(keep_scratch=keep_scratch)
-    return CallChanges.made_here(root, thread, agent, state_view.memory.finish())
+    return CallChanges.made_here(root, thread, agent, state_view.remembered())
 
 
 def _record_when_done(

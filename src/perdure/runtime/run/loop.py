@@ -640,14 +640,14 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
-        counts = counted(self._env.space, self._model_input.settled)
+        counts = CallCounts.of(self._model_input.settled)
+        if counts.unclear_calls:
+            counts = counted(self._env.space, self._model_input.settled)
         return Result(
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            calls=counts.calls,
-            failed_calls=counts.failed_calls,
-            unclear_calls=counts.unclear_calls,
+            **counts._asdict(),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

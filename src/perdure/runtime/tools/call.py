@@ -35,6 +35,7 @@ from perdure.memory.owner_memory import Line
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
+from perdure.model.memory import Remembering
 from perdure.model.patch import Delete, Put, Stored
 from perdure.model.text import well_formed
 from perdure.model.ticket import CHILD_RUN, OnTimeout, Resume, Verdict
@@ -448,10 +449,11 @@ class CallStateView:
         "_finished",
         "_gate",
         "_line",
+        "_memory",
+        "_owner_memory",
         "_prefix",
         "_root",
         "_space",
-        "memory",
         "reads",
         "scratch",
         "thread",
@@ -474,8 +476,9 @@ class CallStateView:
         `memory` is the owner's, as `line` sees it; None: the thread has no owner.
         """
         self._gate = _Gate()
-        self.memory = CallMemory(memory, line or (space.name, None), self._gate.check)
         self._space, self._root, self._line = space, root, line
+        self._owner_memory = memory
+        self._memory: CallMemory | None = None  # until the tool asks for it, which few do
         self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False
@@ -485,6 +488,19 @@ class CallStateView:
             self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
         )
         self._agent = None if agent is None else CallMap(self._gate, lambda: Ops(*agent, into=space))
+
+    @property
+    def memory(self) -> CallMemory:
+        """The memory of the owner; its methods raise `Invalid` where there is no owner."""
+        with self._gate.lock:
+            if self._memory is None:
+                line = self._line or (self._space.name, None)
+                self._memory = CallMemory(self._owner_memory, line, self._gate.check)
+            return self._memory
+
+    def remembered(self) -> Remembering | None:
+        """Return what the call did to memory; None if that is nothing."""
+        return None if self._memory is None else self._memory.finish()
 
     @property
     def agent(self) -> CallMap:
