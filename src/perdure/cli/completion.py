@@ -58,6 +58,7 @@ FLAGS = frozenset(
         "--repair",
         "--replace",
         "--send",
+        "--sendable",
         "--set-aside-newer",
         "--size",
         "--sound",
