@@ -500,16 +500,25 @@ export const scenarios = {
     });
   },
 
-  // Two timelines changed a path: the three values are shown, a side is chosen, and main has the chosen one.
+  // Two timelines changed a path: the three values are shown, a side is chosen, and main has the chosen one.  Of a document
+  // that is joined by key the keys in conflict are shown, and what else either changed is taken.
   async conflict({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
-      const put = (path, value) => page.evaluate(async ([at, body]) => (await fetch(`${window.root}v1/threads/trip-42/state${at}?timeline=slower`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).text(), [path, JSON.stringify(value)]);
+      const put = (path, value, timeline = 'slower') => page.evaluate(async ([at, line, body]) => (await fetch(`${window.root}v1/threads/trip-42/state${at}?timeline=${line}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).text(), [path, timeline, JSON.stringify(value)]);
       await put('/trip.json', { destination: 'Lisbon', budget: 820, currency: 'EUR' });
       await put('/bookings.json', Array.from({ length: 40 }, (_, number) => ({ flight: `TP ${number}`, price: number })));
+      await put('/hotel.json', { name: 'Harbour', price: { night: 90 }, stars: 4 });
+      await put('/hotel.json', { name: 'Harbour', price: { night: 120, tax: 9 } }, 'main');
       await go('/threads/trip-42?timeline=slower');
       await row(page, 3).waitFor();
       await page.getByRole('button', { name: 'Merge', exact: true }).click();
       const dialog = page.getByRole('dialog', { name: 'Merge slower into main' });
+      const hotel = dialog.getByRole('group', { name: '/hotel.json' });
+      const night = (of) => hotel.getByRole('region', { name: `["price","night"] of /hotel.json: ${of}` }).textContent();
+      assert.deepEqual([await night('main'), await night('slower')], ['120', '90']);
+      await hotel.getByText('no such key').waitFor();
+      await hotel.getByText('A side wins this key alone').waitFor();
+      assert.doesNotMatch(await hotel.textContent(), /Harbour|tax|stars/, 'what is joined is no conflict');
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json on main' }).textContent(), /"budget": 12000/);
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json on slower' }).textContent(), /"budget": 820/);
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json before both' }).textContent(), /"budget": 1200,/);
@@ -519,18 +528,24 @@ export const scenarios = {
       await settled();
       assert.deepEqual(await faultsOf(page), []);
       await picture('conflict');
+      await hotel.scrollIntoViewIfNeeded();
+      await picture('conflict-by-key');
       await page.setViewportSize({ width: 360, height: 740 });
       assert.ok((await dialog.evaluate((each) => each.scrollWidth - each.clientWidth)) <= 0, 'nothing is wider than a narrow window');
       await picture('conflict-narrow');
+      await hotel.scrollIntoViewIfNeeded();
+      await picture('conflict-by-key-narrow');
       await page.setViewportSize({ width: 1280, height: 800 });
       const trip = dialog.getByRole('group', { name: '/trip.json' });
       await trip.getByRole('radio', { name: 'slower' }).check();
       await dialog.getByRole('group', { name: '/bookings.json' }).getByRole('radio', { name: 'main' }).check();
+      await hotel.getByRole('radio', { name: 'slower' }).check();
       await merge.click();
       await page.getByText('Merged slower into main').waitFor();
       await page.waitForURL((url) => !url.search.includes('timeline'));
       assert.equal((await state(page, 'trip-42', 'main', '/trip.json')).budget, 820);
       assert.equal((await state(page, 'trip-42', 'main', '/bookings.json')).length, 1);
+      assert.deepEqual(await state(page, 'trip-42', 'main', '/hotel.json'), { name: 'Harbour', price: { night: 90, tax: 9 }, stars: 4 });
     });
   },
 

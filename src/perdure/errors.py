@@ -209,6 +209,7 @@ class PathConflict(NamedTuple):
     ours: str | None
     theirs: str | None
     why: str
+    keys: tuple[tuple[str, ...], ...] = ()  # of an object that is joined by key: the places that both changed
 
 
 class MergeConflict(Conflict):

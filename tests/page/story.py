@@ -182,6 +182,7 @@ planner = Agent(
     backend=Traveller(),
     tools=[plan, book, pay, transfer, add, name],
     instructions="You plan trips, and book what was agreed.",
+    state=[perdure.state("/hotel.json", merge="keys")],
 )
 
 

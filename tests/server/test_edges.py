@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+import perdure
 from perdure.errors import Held, Invalid, PerdureError, RunFailed, ServerChanged, Unavailable, WrongStore
 from perdure.runtime.session.result import Result
 from perdure.server import streams
@@ -371,6 +372,26 @@ def test_a_dry_run_of_a_merge_or_a_pick_writes_nothing(client: Client, store: St
 
     assert [[each["path"] for each in answer["conflicts"]] for answer in answers] == [["/a.json"]] * 2
     assert thread.head == head
+
+
+def test_a_conflict_by_key_is_answered_with_the_keys(client: Client, store: Store) -> None:
+    """A dry run with their values, a refusal with their places; a side for the path settles them alone."""
+    clerk = perdure.Agent("clerk", state=[perdure.state("/trip.json", merge="keys")])
+    thread = store.thread("by-key", agent=clerk)
+    thread.put("/trip.json", {"city": "Oslo"})
+    thread.fork("other").put("/trip.json", {"city": "Rome", "days": 2})
+    thread.put("/trip.json", {"city": None, "cost": 5})
+    asked = "/v1/threads/by-key/merge"
+
+    (planned,) = client.post(f"{asked}?dry_run=true", {"name": "other"}).json["conflicts"]
+    refused = client.post(asked, {"name": "other"}).json["facts"]["conflicts"][0]
+    client.post(asked, {"name": "other", "prefer": {"/trip.json": "theirs"}})
+
+    assert planned["keys"] == [
+        {"place": ["city"], "base": {"value": "Oslo"}, "ours": {"value": None}, "theirs": {"value": "Rome"}}
+    ]
+    assert refused["keys"] == [["city"]]
+    assert thread.get("/trip.json") == {"city": "Rome", "cost": 5, "days": 2}
 
 
 def test_a_range_of_turns_is_picked_by_one_request(client: Client, store: Store) -> None:

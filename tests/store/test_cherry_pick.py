@@ -187,6 +187,26 @@ def test_a_pick_reads_what_those_before_it_write(store: Store) -> None:
     assert store.verify().faults == ()
 
 
+def test_a_range_is_joined_key_by_key(store: Store) -> None:
+    """Each turn on top of what the one before it left; a key that is in the way is named with its turn."""
+    thread = store.thread("trip", agent=Agent("clerk", state=[perdure.state("/trip.json", merge="keys")]))
+    thread.put("/trip.json", {"days": 1, "cost": 1, "city": "Oslo"})
+    fork = thread.fork("other")
+    fork.put("/trip.json", {"days": 1, "cost": 1, "city": "Bergen"})
+    for key in ("days", "cost", "city"):
+        with thread.change("set") as change:
+            change.say("user", f"Set {key}.")
+            change.put("/trip.json", {**thread.get("/trip.json"), key: 2})
+
+    fork.cherry_pick("1..2", source="main")
+    with pytest.raises(MergeConflict) as refused:
+        fork.cherry_pick("1..3", source="main")
+
+    assert fork.get("/trip.json") == {"days": 2, "cost": 2, "city": "Bergen"}
+    assert (refused.value.picked, refused.value.conflicts[0].keys) == ("turn 3", (("city",),))
+    assert store.verify().faults == ()
+
+
 def test_the_same_range_again_gives_the_first_answer(thread: Thread) -> None:
     """With the same op_id, also after other writes, and if one of them had nothing to write; another range is refused."""
     fork = thread.on("fixed")

@@ -553,6 +553,68 @@ def test_a_dry_run_shows_the_values_of_a_conflict(empty: Shell, monkeypatch: pyt
     assert max(map(len, shown.splitlines())) <= 80
 
 
+@pytest.fixture
+def by_key(empty: Shell) -> Shell:
+    """A shell with a document that is joined by key; two timelines changed a key of it differently, and one more each."""
+    clerk = Agent("clerk", state=[perdure.state("/trip.json", merge="keys")])
+    with perdure.open(empty.store) as store:
+        thread = store.thread("a", agent=clerk)
+        thread.put("/trip.json", {"city": "Oslo", "cost": {"bus": 5}, "days": 1, "note": "kept"})
+        fork = thread.fork("f")
+        thread.put("/trip.json", {"city": "Bergen", "cost": {"bus": 6}, "days": 2, "note": "kept"})
+        fork.put("/trip.json", {"city": "Rome", "cost": {"hotel": 90}, "days": 1, "note": "kept"})
+    return empty
+
+
+@pytest.mark.parametrize(
+    "words", [("merge", "a", "f"), ("cherry-pick", "a", "HEAD", "--timeline", "f", "--onto", "main")]
+)
+def test_a_conflict_shows_the_keys_that_both_changed(
+    by_key: Shell, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their three values, before the error and in a dry run, also for programs; what is joined is not shown."""
+    monkeypatch.setenv("COLUMNS", "80")
+    values = [
+        "city",
+        'base    "Oslo"',
+        'ours    "Bergen"',
+        'theirs  "Rome"',
+        '["cost", "bus"]',
+        "base    5",
+        "ours    6",
+        "theirs  –",
+    ]
+
+    refused, planned = by_key("threads", *words), by_key("threads", *words, "--dry-run")
+    (conflict,) = by_key("threads", *words, "--dry-run", "--json").json["conflicts"]
+    facts = by_key("threads", *words, "--json").error["facts"]
+
+    for shown in (refused.err, planned.out):
+        lines = [line.strip() for line in shown.splitlines()]
+        assert [line for line in lines if line in values] == values
+        assert "kept" not in shown
+        assert 'at city, ["cost", "bus"]' in shown
+    assert "the side wins these keys alone" in " ".join(planned.out.split())
+    assert [(each["place"], each["base"], each["theirs"]) for each in conflict["keys"]] == [
+        (["city"], {"value": "Oslo"}, {"value": "Rome"}),
+        (["cost", "bus"], {"value": 5}, None),
+    ]
+    assert facts["conflicts"][0]["keys"] == [["city"], ["cost", "bus"]]
+
+
+def test_a_side_for_a_path_settles_its_keys(by_key: Shell) -> None:
+    """And nothing else of the document; what each line wrote is blamed on it."""
+    by_key.ok("threads", "merge", "a", "f", "--path", "/trip.json=theirs")
+
+    kept = {"city": "Rome", "cost": {"hotel": 90}, "days": 2, "note": "kept"}
+    assert by_key.ok("state", "get", "a", "/trip.json", "--json").json["value"] == kept
+    blamed = {
+        place: by_key.ok("state", "blame", "a", "/trip.json", "--place", place, "--json").json["merged_from"]
+        for place in ("city", '["cost","hotel"]', "days")
+    }
+    assert blamed == {"city": "f", '["cost","hotel"]': "f", "days": None}
+
+
 def test_a_dry_run_shows_a_long_list_in_conflict(empty: Shell) -> None:
     """A list is stored in pieces, and shown as the document that it is."""
     with perdure.open(empty.store) as store:

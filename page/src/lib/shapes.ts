@@ -77,7 +77,9 @@ export interface Value { form: string; media_type: string; size: number; digest:
 export interface StateChange { path: string; what: string; before: Value | null; after: Value | null }
 export interface Side { name: string; commit: string | null; messages: Message[]; calls: { commit: string; call: string; tool: string }[]; cost: Cost }
 export interface Comparison { thread: string; same: boolean; base: string | null; a: Side; b: Side; state: StateChange[] }
-export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string }[] }
+export interface KeyValue { value: Json }
+export interface ConflictedKey { place: string[]; base: KeyValue | string | null; ours: KeyValue | string | null; theirs: KeyValue | string | null }
+export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string; keys: ConflictedKey[] }[] }
 export interface Entry { path: string; form: string; media_type: string; size: number; digest: string; preview: string }
 export interface StatePage { commit: string | null; prefix: string; paths: Entry[]; more: boolean; next?: string }
 export interface StateValue extends Value { path: string; commit: string | null }

@@ -11,10 +11,10 @@ it may be another person's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from perdure import errors
 from perdure.errors import PerdureError, RunFailed
 from perdure.runtime.session.result import Result
+from perdure.shapes.text import named
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
@@ -370,14 +371,5 @@ def _facts(error: PerdureError) -> dict[str, Any]:
         if isinstance(value, Report):
             value = ReportShape.of(value, told=error.message)
         with suppress(TypeError, ValueError):
-            found[name] = msgspec.to_builtins(_plain(value), str_keys=True)
+            found[name] = msgspec.to_builtins(named(value), str_keys=True)
     return found
-
-
-def _plain(value: object) -> object:
-    """Return named tuples as objects with names, as facts about paths are."""
-    if not isinstance(value, tuple | list):
-        return value
-    items = cast("Sequence[object]", value)
-    names: tuple[str, ...] | None = getattr(items, "_fields", None)
-    return [_plain(each) for each in items] if names is None else dict(zip(names, items, strict=True))

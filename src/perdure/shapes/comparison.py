@@ -11,12 +11,15 @@ import msgspec
 from msgspec import UNSET
 
 from perdure.errors import Forgotten, NotFound
+from perdure.history.changes.json_edits import read
+from perdure.model import canonical
 from perdure.model.run import Cost
 from perdure.shapes.conversation import MessageShape, PathShape, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.threads import HeadShape
 
 if TYPE_CHECKING:  # what answers a question need not load what asks it
+    from perdure.errors import PathConflict
     from perdure.history.merge import Taken
     from perdure.history.query import Called, Difference, Said, StateChange
     from perdure.history.tree import Entry
@@ -29,6 +32,8 @@ __all__ = [
     "ComparedValue",
     "Comparison",
     "ConflictShape",
+    "ConflictedKey",
+    "KeyValue",
     "MergeShape",
     "PickShape",
     "PicksShape",
@@ -36,6 +41,7 @@ __all__ = [
 ]
 
 _VALUE_BYTES_MAX = 64 * 1024
+_NOT_SHOWN = "(not shown)"
 
 
 class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +52,24 @@ class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     digest: str
     value: Any = UNSET
+
+
+class KeyValue(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object held at one of its keys."""
+
+    value: Any
+
+
+class ConflictedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One place in an object that both timelines changed, and its values; null: the object had no such key there.
+
+    Words stand for a value that cannot be read, or is over 64 KiB.
+    """
+
+    place: list[str]
+    base: KeyValue | str | None
+    ours: KeyValue | str | None
+    theirs: KeyValue | str | None
 
 
 class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,21 +83,47 @@ class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
     base: ComparedValue | str | None  # at the last commit that both have
     ours: ComparedValue | str | None
     theirs: ComparedValue | str | None
+    # Of an object that is joined key by key: only these are in conflict, and what else either side changed is taken.
+    keys: list[ConflictedKey]
 
     @classmethod
     def every(cls, thread: Thread, taken: Taken) -> list[Self]:
         """Return the conflicts of a dry run, with the values as they are at the moments that it compared."""
-        return [
-            cls(
-                path=each.path,
-                why=each.why,
-                base=_value_there(thread, part.base, each.path, each.base),
-                ours=_value_there(thread, part.head.commit, each.path, each.ours),
-                theirs=_value_there(thread, part.theirs, each.path, each.theirs),
-            )
-            for part in taken.picks or (taken,)
-            for each in part.conflicts
+        return [cls._of(thread, part, each) for part in taken.picks or (taken,) for each in part.conflicts]
+
+    @classmethod
+    def _of(cls, thread: Thread, part: Taken, each: PathConflict) -> Self:
+        moments = (part.base, part.head.commit, part.theirs)
+        there = list(zip(moments, (each.base, each.ours, each.theirs), strict=True))
+        base, ours, theirs = (_value_there(thread, at, each.path, digest) for at, digest in there)
+        whole = [_document_there(thread, at, each.path, digest) for at, digest in there] if each.keys else []
+        keys = [
+            ConflictedKey(place=list(place), base=values[0], ours=values[1], theirs=values[2])
+            for place in each.keys
+            for values in [[_key_there(document, place) for document in whole]]
         ]
+        return cls(path=each.path, why=each.why, base=base, ours=ours, theirs=theirs, keys=keys)
+
+
+def _key_there(document: Any, place: Sequence[str]) -> KeyValue | str | None:
+    """Return what an object has at a place; unset: the object cannot be read."""
+    if document is UNSET:
+        return _NOT_SHOWN
+    value = read({} if document is None else document, tuple(place))
+    if value is UNSET:
+        return None
+    return KeyValue(value=value) if len(canonical.encode(value)) <= _VALUE_BYTES_MAX else _NOT_SHOWN
+
+
+def _document_there(thread: Thread, at: Digest | None, path: str, digest: str | None) -> Any:
+    """Return the document of that digest, which a path had at a moment; None: it had none; unset: it cannot be read."""
+    if digest is None:
+        return None
+    with suppress(Forgotten, NotFound):
+        seen = thread.at(at)
+        if seen.entry(path).value == digest:
+            return seen.get(path)
+    return UNSET
 
 
 def _value_there(
@@ -86,7 +136,7 @@ def _value_there(
         entry = thread.at(at).entry(path)
         if entry.value == digest:
             return _value(thread, at, entry)
-    return "(not shown)"
+    return _NOT_SHOWN
 
 
 class MergeShape(msgspec.Struct, frozen=True, kw_only=True):

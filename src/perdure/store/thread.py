@@ -314,8 +314,8 @@ class Thread(Switching):
         """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
 
         The reason is "merge" with the name of the other timeline if none is given.
-        `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
-        A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
+        `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.  Of
+        an object that is joined key by key the side wins the keys that both changed.  A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
         answer has the paths that would change, and the conflicts.
         """
         source = _named(other)

@@ -15,7 +15,7 @@ from perdure.errors import MergeConflict, PathConflict
 from perdure.history import ancestry, gc_generation, reader, writer
 from perdure.history.changes import patch_builder
 from perdure.history.merge.lines import Taken, Terms, apply, intent_of, planned, proposal_of
-from perdure.history.merge.resolve import Draft, Resolution, TakenPath, resolve_lines
+from perdure.history.merge.resolve import Draft, Resolution, TakenPath, resolve_lines, why_at
 from perdure.history.space import Space
 from perdure.history.tree import diff
 from perdure.history.writer import Proposal
@@ -164,8 +164,8 @@ def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, ter
         "not as that change left it, which is here already" if is_here else "not as it was before that change"
     )
     conflicts = tuple(
-        each._replace(why=why)
-        if each.ours is None or each.theirs is None or rule_for(each.path, rules) is None
+        why_at(each, why)
+        if each.keys or each.ours is None or each.theirs is None or rule_for(each.path, rules) is None
         else each
         for each in resolved.conflicts
     )

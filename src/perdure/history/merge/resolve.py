@@ -13,7 +13,8 @@ best common ancestors (`resolve_criss_cross`).  Seen from one of these alone, a 
 made and then reverted on purpose looks like no change, and would be lost.  So each path is
 resolved from every base, and it is a conflict if the results differ.  Values that add up (a
 counter, or a list that is appended to) still have one right answer: they are joined from the sum
-of the bases, which is computed in the same way from the bases' own common ancestors.
+of the bases, which is computed in the same way from the bases' own common ancestors.  An object that
+is joined key by key is resolved so key by key.
 
 Several changes are decided on a `Draft`, each on top of what those before it leave.
 """
@@ -29,6 +30,7 @@ from perdure.errors import Conflict, Invalid, PathConflict
 from perdure.history import ancestry
 from perdure.history.ancestry import Point
 from perdure.history.changes import values
+from perdure.history.changes.json_edits import spell_place
 from perdure.history.space import Space
 from perdure.history.tree import Entry, EntrySource, Meeting, Tree, diff, merge3
 from perdure.model import canonical, names
@@ -37,18 +39,20 @@ from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import ConflictCovered
 from perdure.model.merge_rules import (
     ADDING,
+    Keys,
     Rule,
     Side,
     adds_up,
     check_rules,
     check_sides,
     join,
+    join_keys,
     rule_for,
     side_for,
 )
 from perdure.model.patch import JSON_TYPE
 
-__all__ = ["SHARED_MAX", "Draft", "Joined", "Resolution", "TakenPath", "resolve", "resolve_lines"]
+__all__ = ["SHARED_MAX", "Draft", "Joined", "Resolution", "TakenPath", "resolve", "resolve_lines", "why_at"]
 
 
 Read: TypeAlias = Callable[[Entry], Json]
@@ -126,15 +130,30 @@ def decide(meeting: Meeting, how: JoinTerms) -> Decision:
             return meeting.path if meeting.theirs is None else meeting.theirs
         case "conflict":
             rule = rule_for(meeting.path, how.rules)
+            if rule == "keys" and (objects := _objects((meeting,), how.read)) is not None:
+                return _join_keys((meeting,), objects, how)
             return conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, how)
 
 
-def conflict(meeting: Meeting, why: str) -> PathConflict:
-    """Return the report of a path that cannot be merged."""
+def conflict(meeting: Meeting, why: str, keys: Sequence[Keys] = ()) -> PathConflict:
+    """Return the report of a path that cannot be merged; `keys` are the places in it that are in conflict, none: all of it."""
     base, ours, theirs = (
         each.value if each else None for each in (meeting.base, meeting.ours, meeting.theirs)
     )
-    return PathConflict(meeting.path, base, ours, theirs, why)
+    return PathConflict(meeting.path, base, ours, theirs, f"{why}{_at_places(keys)}", tuple(keys))
+
+
+def why_at(conflict: PathConflict, why: str) -> PathConflict:
+    """Return a conflict with another reason, at the places that it has."""
+    return conflict._replace(why=f"{why}{_at_places(conflict.keys)}")
+
+
+def _at_places(keys: Sequence[Keys]) -> str:
+    """Return the places in words; a few of many."""
+    if not keys:
+        return ""
+    more = f" and {len(keys) - PLACES_MAX} more" if len(keys) > PLACES_MAX else ""
+    return f" at {', '.join(map(spell_place, keys[:PLACES_MAX]))}{more}"
 
 
 def _added_twice(meeting: Meeting, how: JoinTerms) -> Joined | PathConflict | None:
@@ -154,14 +173,32 @@ def _join(meeting: Meeting, rule: Rule, how: JoinTerms) -> Joined | PathConflict
         return conflict(meeting, _apart(meeting))
     if any(side is not None and side.form != "json" for side in (base, ours, theirs)):
         return conflict(meeting, f"the rule '{rule}' joins JSON documents, not bytes")
-    values, side = (how.read(base) if base else None, how.read(ours), how.read(theirs)), None
+    mine = how.read(ours)
     try:
-        joined = join(rule, *values)
+        joined = join(rule, how.read(base) if base else None, mine, how.read(theirs))
     except Invalid as error:
-        if error.code != "key_changed_on_both" or (side := side_for(meeting.path, how.prefer)) is None:
-            return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
-        joined = join(rule, *values, prefer=side)
-    return None if _same(joined, values[1]) else Joined(meeting.path, joined, covers=side == "theirs")
+        return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
+    return None if _same(joined, mine) else Joined(meeting.path, joined)
+
+
+def _objects(meetings: Sequence[Meeting], read: Read) -> list[Json] | None:
+    """Return the objects on ours, on theirs and at each common ancestor that had a value; None: one of these is no object."""
+    first = meetings[0]
+    entries = (first.ours, first.theirs, *(each.base for each in meetings if each.base is not None))
+    found = [read(each) for each in entries if each is not None and each.form == "json"]
+    return found if len(found) == len(entries) and all(isinstance(each, dict) for each in found) else None
+
+
+def _join_keys(meetings: Sequence[Meeting], objects: list[Json], how: JoinTerms) -> Decision:
+    """Join two objects key by key, seen from every one of their common ancestors; a preferred side wins what both changed."""
+    first, (mine, others, *had) = meetings[0], objects
+    bases = [*had, *[None] * (len(meetings) - len(had))]
+    side = side_for(first.path, how.prefer)
+    joined, clashes = join_keys(bases, mine, others, side)
+    if clashes and side is None:
+        return conflict(first, _apart(first), clashes)
+    covers = side == "theirs" and clashes != ()
+    return None if _same(joined, mine) else Joined(first.path, joined, covers=covers)
 
 
 def _apart(meeting: Meeting) -> str:
@@ -172,6 +209,7 @@ def _apart(meeting: Meeting) -> str:
     return "added differently on both" if meeting.base is None else "changed differently on both"
 
 
+PLACES_MAX = 5  # in the reason of a conflict, which has all of them as `keys`
 SHARED_MAX = 256  # common ancestors that a merge reads
 
 
@@ -204,6 +242,8 @@ def resolve_criss_cross(
         rule = rule_for(path, how.rules)
         if rule is not None and _adds_up(meetings[0], rule, how.read):
             return _added(meetings[0], rule, bases, how.read)
+        if rule == "keys" and (objects := _objects(meetings, how.read)) is not None:
+            return _join_keys(meetings, objects, how)
         return _agreed(meetings, how)
 
     return collected(decision(path) for path in paths)

@@ -241,7 +241,8 @@ def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> 
         paths = count(len(planned.conflicts), "path")
         screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
         show_conflicts(screen, planned.conflicts)
-        screen.wrap((_SETTLED, "quiet"))
+        also = {_BY_KEY if each.keys else _AS_A_WHOLE for each in planned.conflicts}
+        screen.wrap((" ".join((_SETTLED, *sorted(also))), "quiet"))
 
 
 @contextmanager
@@ -265,9 +266,11 @@ def _showing_conflicts(everywhere: Everywhere, thread: Thread, plan: Callable[[]
 _CONFLICTS_SHOWN = 5  # before an error; a dry run shows every one
 
 
-_SETTLED = (
-    "--ours or --theirs settles them, with --path one of them. A document conflicts as a whole: keep what changes "
-    'apart at paths of its own, or declare a rule for it, such as perdure.state("/tags.json", merge="set").'
+_SETTLED = "--ours or --theirs settles them, with --path one of them."
+_BY_KEY = "In a document that is joined key by key the side wins these keys alone; what else either changed is taken."
+_AS_A_WHOLE = (
+    "A document conflicts as a whole: keep what changes apart at paths of its own, or declare a rule for it, such as "
+    'perdure.state("/trip.json", merge="keys").'
 )
 
 
