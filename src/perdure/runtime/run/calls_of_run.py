@@ -9,7 +9,7 @@ A failed run may be retried unless that could repeat one of its external writes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -30,6 +30,7 @@ from perdure.runtime.calls.direct_call import BY_HAND
 from perdure.runtime.run.finish import own_timelines
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.tool import Tool
 
 __all__ = ["calls_of", "cancel_unstarted", "check_retry", "reconcile_left"]
 
@@ -130,8 +131,11 @@ def _all(space: Space) -> Iterator[CallRecord]:
     return (call.record for call in found)
 
 
-def check_retry(space: Space, record: RunRecord) -> None:
-    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write."""
+def check_retry(space: Space, record: RunRecord, *, asked: Mapping[str, Tool] | None = None) -> None:
+    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write.
+
+    `asked` are the tools that a worker asks about such writes before the retry, as far as they are known here.
+    """
     head = reader.head_of(space, record.timeline).commit
     if not stands_on(space, record.id, head):
         raise Conflict(
@@ -154,6 +158,9 @@ def check_retry(space: Space, record: RunRecord) -> None:
                 timeline=record.timeline,
             )
     for call in calls_of(space, record.id):
+        tool = None if asked is None else asked.get(call.tool)
+        if asked is not None and call.state in UNCLEAR and (tool is None or tool.reconciler is not None):
+            continue
         if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
             raise Conflict(
                 f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
