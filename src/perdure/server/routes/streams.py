@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from perdure.server.problems import HttpProblem
-from perdure.server.routes.chat import opened
+from perdure.server.routes.actions import opened
 from perdure.server.routes.store import SessionShape
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames
