@@ -53,7 +53,7 @@ _Source: TypeAlias = Annotated[
     str,
     Parameter(
         name="SOURCE",
-        help="A file, directory or database with sessions; with --thread, a saved conversation, and - is the input",
+        help="A file, directory, database or archive of an export with sessions; with --thread, a saved conversation, and - is the input",
     ),
 ]
 _More: TypeAlias = Annotated[
