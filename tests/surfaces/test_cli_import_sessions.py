@@ -440,7 +440,7 @@ def test_a_tool_that_is_not_known_is_answered_with_those_that_are(empty: Shell) 
 
     assert (ended.code, ended.error["code"]) == (2, "session_format_unknown")
     assert "claude-code, codex, " in ended.error["message"]
-    assert "Did you mean 'claude-code'?" in ended.error["hint"]
+    assert "Did you mean 'claude-ai' or 'claude-code'?" in ended.error["hint"]
     assert not empty.store.exists()
 
 

@@ -50,7 +50,7 @@ __all__ = [
     "thread_id",
 ]
 
-FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta", "chatgpt")
+FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta", "chatgpt", "claude-ai")
 
 Json: TypeAlias = dict[str, Any]
 

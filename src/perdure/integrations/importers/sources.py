@@ -65,7 +65,7 @@ _FIRST_LINE_BYTES_MAX = 256 << 20  # a message may have a picture in it
 _DOCUMENT_BYTES_MAX = 1 << 30
 _SERVERS = ("postgresql://", "postgres://")
 _HERE = "perdure.integrations.importers"
-_EXPORTS = ("chatgpt",)  # of a person's data; they may be in an archive
+_EXPORTS = ("chatgpt", "claude-ai")  # of a person's data; they may be in an archive
 
 
 class Candidate:
@@ -234,7 +234,7 @@ def _in_archive(place: str, wanted: Sequence[str], *, alone: bool) -> list[Sessi
     found = [each for document in documents_in(place) for each in _sources(document, wanted, alone=True)]
     if alone and not found:
         raise Invalid(
-            f"{place} is an archive without an export of ChatGPT; nothing was imported from it.",
+            f"{place} is an archive without an export of ChatGPT or claude.ai; nothing was imported from it.",
             code="import_archive_without_export",
             advice="Unpack it, and import the directory.",
             source=place,

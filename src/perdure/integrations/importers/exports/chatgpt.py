@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.errors import Invalid
+from perdure.integrations.importers.exports.documents import conversations_in, read_each, unreadable
 from perdure.integrations.importers.exports.files import ExportFiles
 from perdure.integrations.importers.session import (
     ForeignSession,
@@ -58,12 +59,12 @@ _TYPES.add_type("audio/wav", ".wav")
 
 def recognises(file: Candidate) -> bool:
     """True if a JSON document has conversations as trees of nodes."""
-    return file.has_documents(*_SIGNS) and any(map(_is_one, _conversations(read_file(file.place))))
+    return file.has_documents(*_SIGNS) and any(map(_is_one, conversations_in(read_file(file.place))))
 
 
 def read_sessions(place: str) -> Iterator[ForeignSession | Invalid]:
     """Yield one session for each conversation, and the reason in place of one that cannot be read."""
-    found = _conversations(read_file(place))
+    found = conversations_in(read_file(place))
     if not any(map(_is_one, found)):
         raise no_such_format(place, (FORMAT,))
     return _each(place, found)
@@ -72,43 +73,14 @@ def read_sessions(place: str) -> Iterator[ForeignSession | Invalid]:
 def _each(place: str, found: list[object]) -> Iterator[ForeignSession | Invalid]:
     files = ExportFiles(place)
     try:
-        for number, conversation in enumerate(found, 1):
-            yield _read(place, number, conversation, files)
+        yield from read_each(place, found, lambda whole: _session(place, whole, files), has_messages=_is_one)
     finally:
         files.close()
-
-
-def _conversations(content: bytes) -> list[object]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return []
-    return as_list(value) or [value]
 
 
 def _is_one(conversation: object) -> bool:
     """True if it has a tree of nodes."""
     return isinstance(as_object(conversation).get("mapping"), dict)
-
-
-def _read(place: str, number: int, conversation: object, files: ExportFiles) -> ForeignSession | Invalid:
-    """Return a conversation, or why it cannot be read."""
-    whole = as_object(conversation)
-    name = as_text(whole.get("conversation_id")) or as_text(whole.get("id")) or as_text(whole.get("title"))
-    shown = f"conversation {number}" + (f" ('{name[:80]}')" if name else "")
-    if not _is_one(whole):
-        return _unreadable(place, f"{shown} in {place} has no tree of messages")
-    try:
-        session = _session(place, whole, files)
-    except Invalid as error:
-        return error
-    if not session.paths and session.losses:
-        return _unreadable(place, f"no message of {shown} in {place} can be read")
-    return session
-
-
-def _unreadable(place: str, why: str) -> Invalid:
-    return Invalid(f"{why}; nothing was imported from it.", code="import_unreadable", source=place)
 
 
 def _session(place: str, conversation: Json, files: ExportFiles) -> ForeignSession:
@@ -117,7 +89,7 @@ def _session(place: str, conversation: Json, files: ExportFiles) -> ForeignSessi
     first = next(iter(nodes), "")
     id = as_text(whole.get("conversation_id")) or as_text(whole.get("id")) or first
     if not id:
-        raise _unreadable(place, f"a conversation in {place} has no id and no message")
+        raise unreadable(place, f"a conversation in {place} has no id and no message")
     session = ForeignSession(format=FORMAT, id=id, thread=thread_id(FORMAT, id), source=files.source)
     session.facts = {"session": id} | {field: whole[field] for field in _FACTS if whole.get(field)}
     content = json.dumps(conversation, separators=(",", ":")).encode()

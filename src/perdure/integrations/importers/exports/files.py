@@ -25,7 +25,15 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from perdure.errors import Corrupt, Invalid, PerdureError, Unavailable
 from perdure.integrations.importers.session import Json, SessionFile, as_object, as_text
 
-__all__ = ["Archive", "ExportFiles", "archive_of", "begins_as_archive", "documents_in", "read_member"]
+__all__ = [
+    "Archive",
+    "ExportFiles",
+    "archive_of",
+    "begins_as_archive",
+    "documents_in",
+    "read_member",
+    "source_of",
+]
 
 _BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # the second: an archive without members
 _MEMBERS_MAX = 100_000
@@ -53,6 +61,12 @@ def archive_of(place: str) -> tuple[str, str] | None:
         if folder.is_file():
             return str(folder), path.relative_to(folder).as_posix()
     return None
+
+
+def source_of(place: str) -> str:
+    """Return what a person names to import a place: the archive of a member, else the place itself."""
+    inside = archive_of(place)
+    return place if inside is None else inside[0]
 
 
 def documents_in(archive: str) -> list[str]:
@@ -159,7 +173,7 @@ class ExportFiles:
         inside = archive_of(place)
         self._archive = None if inside is None else Archive(inside[0])
         self._folder = Path(place if inside is None else inside[1]).parent
-        self.source = place if inside is None else inside[0]
+        self.source = source_of(place)
 
     def close(self) -> None:
         """Close the archive, if it is one."""
