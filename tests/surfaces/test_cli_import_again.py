@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sqlite3
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ def export(folder: Path, words: str) -> str:
     other = conversation("c-2")
     other["mapping"]["a1"]["message"]["content"]["parts"] = [words]
     return saved(folder, conversation("c-1"), other).name
+
+
+def archive(folder: Path, words: str) -> str:
+    """Save the same export as an archive."""
+    with zipfile.ZipFile(folder / "export.zip", "w") as opened:
+        opened.write(folder / export(folder, words), "conversations.json")
+    return "export.zip"
 
 
 def with_sub_agent(folder: Path, words: str) -> str:
@@ -61,7 +69,7 @@ def table(folder: Path, words: str) -> str:
     return file.name
 
 
-@pytest.mark.parametrize("written", [export, with_sub_agent, table])
+@pytest.mark.parametrize("written", [export, archive, with_sub_agent, table])
 def test_the_command_that_is_advised_after_an_edit_has_the_edited_session_too(
     empty: Shell, written: Callable[[Path, str], str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_a_conversation_of_an_export_that_cannot_be_read_is_named(empty: Shell) 
 
     assert (ended.code, "Added 1 message" in ended.out) == (5, True)
     assert "cv2" in ended.out
+
+
+def test_an_archive_without_an_export_is_told_what_to_do(empty: Shell) -> None:
+    """It is not taken for a saved conversation, and no store is made; a name inside an archive is no file."""
+    with zipfile.ZipFile(empty.directory / "notes.zip", "w") as archive:
+        archive.writestr("notes.json", '[{"role": "user", "content": "Hi"}]')
+
+    ended = empty("import", "notes.zip", "--agent", "a", "--json")
+    inside = empty("import", "notes.zip/notes.json", "--agent", "a", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "import_archive_without_export")
+    assert "Unpack it" in ended.error["hint"]
+    assert (inside.code, empty.store.exists()) == (3, False)
 
 
 def session(folder: Path, name: str) -> None:
@@ -426,7 +440,7 @@ def test_a_tool_that_is_not_known_is_answered_with_those_that_are(empty: Shell) 
 
     assert (ended.code, ended.error["code"]) == (2, "session_format_unknown")
     assert "claude-code, codex, " in ended.error["message"]
-    assert "Did you mean 'claude-code'?" in ended.error["hint"]
+    assert "Did you mean 'claude-ai' or 'claude-code'?" in ended.error["hint"]
     assert not empty.store.exists()
 
 

@@ -1,14 +1,15 @@
 """Turns the parts of an entry of another tool into messages that can be stored, and says what was lost.
 
 Parts are messages already, or items in the wire format of their session, which its adapter reads.  A part that cannot be
-read is left out and named; the others of its entry are kept.  What the source says beside a message goes where no vendor
-looks.
+read is left out and named; the others of its entry are kept.  Files beside the session are read here, when a message
+that names them is written.  What the source says beside a message goes where no vendor looks.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, cast
 
 import msgspec
@@ -24,13 +25,26 @@ from perdure.integrations.importers.session import (
     as_text,
     shortened,
 )
-from perdure.model.message import Message, ReasoningSummary, ToolCall, ToolResult, check_message
+from perdure.model.artifact import sniff
+from perdure.model.message import (
+    Block,
+    File,
+    Image,
+    Message,
+    ReasoningSummary,
+    ToolCall,
+    ToolResult,
+    check_message,
+)
 from perdure.model.names import ID_BYTES_MAX
 from perdure.providers.contract import Loss
 from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
+from perdure.providers.wire.media import data_url, media_type_of
 from perdure.runtime.import_messages import read
 
 __all__ = ["converted", "shown_error"]
+
+_ANY = "application/octet-stream"
 
 
 def converted(
@@ -78,11 +92,52 @@ def _converted(
     sound = [_sound(each, failed) for each in messages if each.role != "system"]
     if entry.model:
         sound = [made_by(each, entry.model) if each.role == "assistant" else each for each in sound]
+    sound, lost = _with_files(session, sound, where)
     for message in sound:
         check_message(message)
     if sound:
         sound[0] = _with_facts(sound[0], session.format, [dict(part.facts) for part in parts if part.facts])
-    return sound, losses
+    return sound, (*losses, *lost)
+
+
+def _with_files(
+    session: ForeignSession, messages: Sequence[Message], where: str
+) -> tuple[list[Message], list[Loss]]:
+    """Return messages with the bytes of the files that they name; one that cannot be read is left out, and a loss."""
+    losses: list[Loss] = []
+    if not session.files:
+        return list(messages), losses
+
+    def given(blocks: Sequence[Block]) -> Iterator[Block]:
+        for block in blocks:
+            if not isinstance(block, File) or block.uri not in session.files:
+                yield block
+                continue
+            file = session.files[block.uri]
+            try:
+                yield _medium(block.mime_type, file.read())
+            except PerdureError as error:
+                why = f"it cannot be read: {shown_error(error)}"
+                losses.append(Loss(kind="dropped", where=where, what=file.name[:80], why=why))
+
+    found: list[Message] = []
+    for message in messages:
+        results = [
+            msgspec.structs.replace(each, content=tuple(given(each.content))) for each in message.tool_results
+        ]
+        content = tuple(given(message.content))
+        if content or results or message.tool_calls or not message.content:
+            found.append(msgspec.structs.replace(message, content=content, tool_results=tuple(results)))
+    return found, losses
+
+
+def _medium(declared: str, body: bytes) -> Block:
+    """Return bytes as a block of the type that they have."""
+    media_type = media_type_of(declared, body)
+    if media_type == _ANY:
+        media_type = sniff(body[:4_096], whole=len(body) <= 4_096).partition(";")[0]
+    uri = data_url(media_type, base64.b64encode(body).decode())
+    return Image(uri, media_type) if media_type.startswith("image/") else File(uri, media_type)
 
 
 def _combined(api: str, items: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -431,8 +431,16 @@ class _Writing:
                     yield part
             for commit, parts in imported.items():
                 said = there.get(commit)
-                if said is not None and self._said(entry, parts) != said:
+                if said is not None and self._differs(entry, parts, said):
                     yield from [part for part in parts if self._said(entry, [part]) - said] or parts[:1]
+
+    def _differs(self, entry: SessionEntry, parts: Sequence[SourcePart], there: Counter[object]) -> bool:
+        """True if parts say something else than the thread has; files that the source does not have any more do not count."""
+        said = self._said(entry, parts)
+        if not any(part.lacks_files for part in parts):
+            return said != there
+        is_result = any(isinstance(part.item, Message) and part.item.tool_results for part in parts)
+        return not is_result and bool(said - there)
 
     def _said(self, entry: SessionEntry, parts: Sequence[SourcePart]) -> Counter[object]:
         messages, _ = converted(self._session, parts, entry)

@@ -54,7 +54,7 @@ _Source: TypeAlias = Annotated[
     str,
     Parameter(
         name="SOURCE",
-        help="A file, directory or database with sessions; with --thread, a saved conversation, and - is the input",
+        help="A file, directory, database or archive of an export with sessions; with --thread, a saved conversation, and - is the input",
     ),
 ]
 _More: TypeAlias = Annotated[
@@ -149,7 +149,7 @@ def import_(
 ) -> Imported | ImportedSessions:
     """Import sessions of other tools, or a saved conversation, as threads
 
-    SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta or chatgpt, or the address
+    SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta, chatgpt or claude-ai, or the address
     of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
     Nothing is executed. Import again to add what is new. A saved conversation becomes a thread that is named like its
     file, and so does each one in a directory without sessions; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
