@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeGuard, cast
 
@@ -37,6 +40,9 @@ _PACKAGES = {  # of the classes of SDKs
 }
 # What an SDK made of an answer; no API takes it back.
 _OF_A_HELPER = frozenset({"parsed", "parsed_arguments"})
+_OF_USE_CHAT = frozenset(
+    {"id", "trigger", "messageId"}
+)  # beside the messages that it sends to a program's server
 
 _DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
@@ -66,6 +72,14 @@ _BLOCKS = {
     "output_text": "openai-responses",
 }
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
+_PARTS = frozenset(  # of Gemini, each with one of these
+    {
+        *("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode"),
+        *("codeExecutionResult", "toolCall", "toolResponse", "thought", "thoughtSignature"),
+        *("function_call", "function_response", "inline_data", "file_data", "executable_code"),
+        *("code_execution_result", "tool_call", "tool_response", "thought_signature"),
+    }
+)
 
 
 class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +111,7 @@ def prepared(given: object) -> PreparedInput:
     if chat is None:
         formats = tuple(dict.fromkeys(_packages(given))) or _formats(value)
         return PreparedInput(value=value, formats=formats, losses=tuple(losses))
-    body = _mapping(value)
+    body = {name: held for name, held in _mapping(value).items() if name not in _OF_USE_CHAT}
     value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
 
@@ -165,8 +179,13 @@ def as_json(given: object, where: str = "", depth: int = 0) -> object:
         return as_json(given.value, where, depth)
     if isinstance(given, datetime):
         return given.isoformat().replace("+00:00", "Z")
+    if isinstance(given, Decimal):
+        return str(given)
     if isinstance(given, bytes | bytearray) and depth:
         return b64encode(given).decode()
+    if is_dataclass(given) and not isinstance(given, type):  # messages of pydantic-ai
+        held = {each.name.lstrip("_"): getattr(given, each.name) for each in fields_of(given)}
+        return as_json({name: each for name, each in held.items() if each is not None}, where, depth)
     if not _is_of_an_sdk(given):
         if depth and not isinstance(given, int | float | None):
             raise malformed(where, f"is a value of the type {type(given).__name__}, which JSON does not have")
@@ -259,7 +278,7 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             and isinstance(message.get("arguments", ""), str)
         ):
             yield "openai-responses"
-        if "parts" in message:
+        if any(map(_is_geminis, _list(message.get("parts")) or [message.get("parts")])):
             yield "gemini-generate"
         if message.get("role") == "tool" and ("tool_call_id" in message or "tool_name" in message):
             yield "ollama-chat" if "tool_name" in message else "openai-chat"
@@ -268,6 +287,12 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if isinstance(arguments, str | dict):
                 yield "openai-chat" if isinstance(arguments, str) else "ollama-chat"
         yield from _signs_of_blocks([_mapping(block) for block in _list(message.get("content"))])
+
+
+def _is_geminis(part: object) -> bool:
+    """True for a part that Gemini knows; parts of other programs say their kind."""
+    fields = _mapping(part)
+    return isinstance(part, str) or ("type" not in fields and not _PARTS.isdisjoint(fields))
 
 
 def _signs_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
