@@ -100,9 +100,7 @@ def prepared(given: object) -> PreparedInput:
     """Return `given` as JSON that can be stored, and the formats that it can have."""
     plain = as_json(given)
     losses = [
-        Loss(
-            kind="repaired", where=where, what="character", why="one half of it is no text; it became U+FFFD"
-        )
+        Loss(kind="repaired", where=where, what="character", why="a part of it is no text; it became U+FFFD")
         for where in _halves(plain, "")
     ]
     value = _whole(plain) if losses else plain
