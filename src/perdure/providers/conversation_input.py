@@ -4,12 +4,13 @@ An object of a vendor's SDK is known by what it can do, `model_dump`, so no SDK 
 Messages of frameworks become `openai-chat`.  Text that is no Unicode is repaired.
 
 In JSON each sign of a format is a field that one format alone has.  A conversation of plain words has none: it is the
-same in several formats, and a person has to name the one that is meant.  A call with its arguments as text is taken for
-`openai-chat`, whose dialects write it in the same way.
+same in several formats.  The name of a model decides if its maker has one of them; else a person has to name the one that
+is meant.  A call with its arguments as text is taken for `openai-chat`, whose dialects write it in the same way.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
@@ -21,8 +22,9 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
+from perdure.errors import Invalid
 from perdure.model.text import well_formed
-from perdure.providers import registry
+from perdure.providers import catalog, registry
 from perdure.providers.contract import Loss
 from perdure.providers.framework_messages import chat_messages, is_of_framework
 from perdure.providers.wire.malformed import malformed
@@ -57,6 +59,12 @@ _BODIES = {
     "inferenceConfig": "bedrock-converse",
     "toolConfig": "bedrock-converse",
     "stopReason": "bedrock-converse",
+}
+_MAKERS = {  # of models, by the formats of their own servers
+    "openai": ("openai-responses", "openai-chat"),
+    "anthropic": ("anthropic-messages",),
+    "google": ("gemini-interactions", "openai-chat"),
+    "mistral": ("mistral-chat",),
 }
 _FIELDS = ("output", "steps", "content", "message")  # of replies whose format their content does not decide
 _OF_BODIES = ("messages", "input", "contents", "choices", "candidates", "output", "steps", "message")
@@ -237,15 +245,52 @@ def _formats(given: object) -> tuple[str, ...]:
     if signs:
         return tuple(signs)
     if "input" in body:
-        return "openai-responses", "gemini-interactions"
-    if set(body) <= {"messages"} and all(map(_is_plain, messages := _messages(given))) and messages:
-        return ("openai-chat",)  # it means the same in each of them
+        return _of_model(body.get("model"), ("openai-responses", "gemini-interactions"))
     if "messages" in body or any("role" in each for each in _messages(given)):
-        return _CHATS
+        fits = _of_model(body.get("model"), _CHATS)
+        is_plain = set(body) <= {"messages", "model"} and all(map(_is_plain, _messages(given)))
+        # Plain words mean the same in each of them.
+        return ("openai-chat",) if len(fits) > 1 and is_plain and _messages(given) else fits
     fits = any(field in body for field in _FIELDS) or any(
         field in each for each in _messages(given) for field in ("content", "parts", "type")
     )
     return registry.APIS if fits else ()
+
+
+def _of_model(name: object, fits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the formats in `fits` that the maker's own server of a model speaks; all if its name decides none.
+
+    A size in a name is another server's, as Ollama has it.
+    """
+    if not isinstance(name, str) or ":" in name:
+        return fits
+    try:
+        target = registry.find_target(name)
+    except Invalid:  # several servers have it
+        return fits
+    if target is None:
+        apis = _MAKERS.get(_maker(name), ())
+    elif target.provider == "ollama":
+        return fits  # which has two formats of chat
+    else:
+        apis = _MAKERS.get(target.provider, (target.api,))
+    return tuple(api for api in fits if api in apis) or fits
+
+
+def _maker(model: str) -> str:
+    """Return who makes the models whose names begin with the same word, for one that the catalog does not have.
+
+    Empty: nobody, or several, or the name has a folder, as those of servers that serve others' models.
+    """
+    word = _first_word(model) if "/" not in model else ""
+    known = catalog.shipped().models
+    found = [maker for maker in _MAKERS if word in map(_first_word, known.get(maker, {}))]
+    return found[0] if word and len(found) == 1 else ""
+
+
+def _first_word(model: str) -> str:
+    found = re.match("[a-z]+", model.lower())
+    return found[0] if found else ""
 
 
 def _is_plain(message: Mapping[str, Any]) -> bool:
