@@ -51,6 +51,8 @@ SCREENS = {
     "help-threads": ["threads", "--help"],
     "help-state-put": ["state", "put", "--help"],
     "help-approvals": ["approvals", "--help"],
+    "help-memory": ["memory", "--help"],
+    "help-memory-restore": ["memory", "restore", "--help"],
     "help-runs-resume": ["runs", "resume", "--help"],
 }
 

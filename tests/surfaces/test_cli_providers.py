@@ -149,16 +149,15 @@ def test_a_saved_conversation_is_added_to_the_thread_that_an_option_names(empty:
     assert twice.error["code"] == "options_conflict"
 
 
-def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) -> None:
-    """Who names a message list alone is told the command for it, and the formats."""
+def test_what_is_no_session_is_imported_as_a_conversation(empty: Shell) -> None:
+    """A message list alone needs an agent, and its format where the content does not decide it."""
     file = save(empty, ASKED)
     plain = save(empty, [{"role": "user", "content": "Weather?", "name": "ann"}], "plain.json")
 
     alone = empty("import", file, "--json")
     without = empty("import", plain, "--thread", "trip", "--json")
 
-    assert alone.error["code"] == "import_format_unknown"
-    assert f"`perdure import {file} --thread ID --agent NAME`" in alone.error["hint"]
+    assert (alone.error["code"], "--agent NAME" in alone.error["hint"]) == ("agent_missing", True)
     assert without.error["code"] == "format_missing"
     assert all(api in without.error["hint"] for api in ("openai-chat", "anthropic-messages", "ollama-chat"))
     assert "gemini-generate" not in without.error["hint"]

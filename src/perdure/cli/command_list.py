@@ -91,6 +91,7 @@ _THREADS = {
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "seal": "Seal a timeline: it takes no more writes",
+    "redact": "Redact a message, a call or an artifact: its words go for good",
     "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
 
@@ -133,15 +134,18 @@ _APPROVALS = {
 
 _MEMORY = {
     "ls": "List the memory of an owner, or all owners",
-    "add": "Add an item to the memory of an owner",
-    "edit": "Correct the text of an item; its past stays in the history",
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
-    "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "log": "Show the changes of an owner's memory, newest first",
-    "undo": "Undo the last change of an owner's memory",
+    "add": "Add an item to the memory of an owner",
+    "edit": "Correct an item; its past stays in the history",
+    "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
+    "restore": "Put one item back as it was before its last change, or at a commit",
+    "undo": "Undo the last change of an owner's memory, whichever item it was about",
     "redo": "Reverse the last undo of an owner's memory",
 }
+
+_MEMORY_GROUPS = {"ls": "Read", "add": "Change one item", "undo": "Step the whole memory back and forth"}
 
 _ARTIFACTS = {
     "ls": "List the artifacts of a thread",
@@ -189,7 +193,7 @@ NOUNS = {
     "approvals": Noun("Decide on calls that wait for approval", _APPROVALS, ("approval",)),
     "checkpoints": Noun("Show migration checkpoints", _CHECKPOINTS, ("checkpoint",)),
     "agents": Noun("Store, export and switch agents", _AGENTS, ("agent",)),
-    "memory": Noun("Read and write an owner's memory", _MEMORY, ("memories",)),
+    "memory": Noun("Read and write an owner's memory", _MEMORY, ("memories",), _MEMORY_GROUPS),
     "artifacts": Noun("Store files beside a thread's state", _ARTIFACTS, ("artifact",)),
     "models": Noun("Show what models can do and cost", _MODELS, ("model",)),
     "providers": Noun("List providers, and check requests", _PROVIDERS, ("provider",)),
@@ -219,7 +223,9 @@ ALONE = {
     "costs": Alone("Show what models cost", "Work"),
     "sql": Alone("Query the store in SQL, read-only", "Work"),
     "import": Alone(
-        "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
+        "Import sessions of other tools, or a saved conversation, as threads",
+        "Work",
+        "import_.command:import_",
     ),
     "export": Alone("Export a thread in a vendor's format, to git, as plain tables, or as spans", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),

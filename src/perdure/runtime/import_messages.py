@@ -38,7 +38,7 @@ from perdure.model.canonical import encode_struct
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
-from perdure.model.message import Message, Text, ToolResult
+from perdure.model.message import Message, Text, ToolCall, ToolResult, encode_message
 from perdure.model.run import IMPORT
 from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
@@ -390,7 +390,7 @@ class _Adding:
     def _new(self, said: Sequence[Message], head: Head) -> Overlap:
         """Return what the timeline has; raise `Conflict` if that cannot be told."""
         entries = reader.transcript(self._env.space, head.commit)
-        here, spelled = self._comparable(said)
+        here, spelled = self._comparable(said, entries)
         starts = [at for at in range(len(entries)) if at == 0 or _begins_import(entries[at - 1], entries[at])]
         found = compared([entry.words for entry in entries], here, spelled, starts=starts if entries else ())
         if found.rest is None:
@@ -409,7 +409,7 @@ class _Adding:
     def _rest(self, said: Sequence[Message], head: Head) -> Overlap:
         """Return what comes after the transcript; raise `Conflict` if `said` does not begin with it."""
         entries = reader.transcript(self._env.space, head.commit)
-        here, spelled = self._comparable(said)
+        here, spelled = self._comparable(said, entries)
         found = continued([entry.words for entry in entries], here, spelled)
         if found.rest is None:
             parts = f"what was given differs from them in number {found.differs + 1}, of the {said[found.differs].role}"
@@ -423,10 +423,18 @@ class _Adding:
             )
         return found
 
-    def _comparable(self, said: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
-        """Return messages as they would be stored, and the agent's names of tools by the vendor's."""
+    def _comparable(
+        self, said: Sequence[Message], entries: Sequence[TranscriptEntry]
+    ) -> tuple[list[Message], dict[str, str]]:
+        """Return messages as they would be stored, and the agent's names of tools by the vendor's.
+
+        One that was redacted in the transcript is as there.
+        """
         called = by_spelling(self._env.agent.toolbox, self._api)
         here = [brought_in(self._env.space, message)[0] for message in said]
+        redacted = [each for each in entries if each.redaction is not None]
+        if redacted:
+            here = [next(filter(None, (_as_redacted(each, one) for one in redacted)), each) for each in here]
         return here, {name: tool.name for name, tool in called.items()}
 
     def _facts(self, found: Overlap, said: Sequence[Message]) -> dict[str, object]:
@@ -452,6 +460,31 @@ def _other_system(found: Overlap | None, unlisted: int) -> list[Loss]:
         )
         for at in (() if found is None else found.system)
     ]
+
+
+def _as_redacted(message: Message, entry: TranscriptEntry) -> Message | None:
+    """Return what stands in the place of a message, with its ids of calls; None: the message is another one."""
+    words = entry.words
+    if words is None or (message.role, len(message.tool_calls), len(message.tool_results)) != (
+        words.role,
+        len(words.tool_calls),
+        len(words.tool_results),
+    ):
+        return None
+    calls = tuple(zip(message.tool_calls, words.tool_calls, strict=True))
+    answers = tuple(zip(message.tool_results, words.tool_results, strict=True))
+    stored = msgspec.structs.replace(
+        message,
+        tool_calls=tuple(ToolCall(ours.id, ours.name, call.args) for call, ours in calls),
+        tool_results=tuple(ToolResult(ours.call_id, one.status, one.content) for one, ours in answers),
+    )
+    if digest_of(Kind.BODY, encode_message(stored)) != entry.redacted:
+        return None
+    return msgspec.structs.replace(
+        words,
+        tool_calls=tuple(ToolCall(call.id, ours.name, ours.args) for call, ours in calls),
+        tool_results=tuple(ToolResult(one.call_id, ours.status, ours.content) for one, ours in answers),
+    )
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:

@@ -16,7 +16,8 @@ from perdure.store.plumbing.revisions import LogEntry
 
 __all__ = ["MemoryChanges", "MemoryCommit", "MemoryHead"]
 
-_DIRECT = ("memory.add", "memory.keep", "memory.forget", "memory.erase")
+_DIRECT = ("memory.add", "memory.edit", "memory.keep", "memory.restore", "memory.forget", "memory.erase")
+_BY_REASON = {"memory.keep": "kept", "memory.restore": "restored"}
 _GONE = ""  # no item has an empty text
 
 
@@ -24,7 +25,7 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a memory."""
 
     commit: str
-    did: str | None  # to the item of `text`: added, edited, kept or forgotten; null: it wrote no item
+    did: str | None  # added, edited, kept, restored or forgotten, the item of `text`; null: it wrote none
     reason: str
     at: str
     run: str | None  # that wrote it; null: none did
@@ -87,8 +88,8 @@ def _did(entry: LogEntry, item: str, now: str | None, before: str | None) -> str
     is_put = any(isinstance(op, Put) and op.path.startswith(item_prefix(item)) for op in entry.patch.ops)
     if not is_put or now is None:
         return "forgotten"
-    if entry.reason == "memory.keep":
-        return "kept"
+    if entry.reason in _BY_REASON:
+        return _BY_REASON[entry.reason]
     is_cleared = any(isinstance(op, Clear) and op.prefix == item_prefix(item) for op in entry.patch.ops)
     return "edited" if before or (before == _GONE and is_cleared) else "added"
 

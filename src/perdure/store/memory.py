@@ -2,23 +2,31 @@
 
 An item that is added here belongs to no thread: `undo` takes it back like any other commit.  Items that threads of
 this owner have written are here too, as long as the commit that wrote them can be reached.
+
+`undo` and `redo` move the whole memory, a change at a time; `restore` puts one item back by a change of its own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
-from perdure.history import ancestry, reader, timelines
+from perdure.history import ancestry, gc_generation, reader, timelines
+from perdure.history.revisions import Exactly
+from perdure.history.space import Space
+from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.index import read_versions
 from perdure.memory.visibility import Judged, Visibility, as_of, resolve
+from perdure.memory.write import End, given_fields
 from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
@@ -49,6 +57,8 @@ else:
 
 __all__ = ["Memory"]
 
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+_CHANGES_READ = 16  # of an item at first, for the value that it had before
 _LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
 _CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
@@ -79,46 +89,92 @@ class Memory:
         self,
         text: str,
         *,
-        kind: ItemKind = "semantic",
-        scope: str = "user",
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
         id: str | None = None,
         trust: Trust = "user",
-        expires: datetime | timedelta | None = None,
+        expires: End = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
-        """Add an item; an existing `id` replaces that item.  `author` is recorded as the person or program that did so.
+        """Add an item, semantic and of scope `user` unless said otherwise, which stays until `forget`.
 
-        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
-        one that a thread wrote no longer depends on that thread then.
+        Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope and end stay
+        unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no item.
 
-        `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
-        until `forget`.  With `op_id` the call can be repeated safely.  Raises `Invalid`, having written nothing, for a
-        text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
+        Without an `id`, an item that says the same is returned instead: the same text but for case and white space, of the
+        same kind and scope, neither of which expires, from a source that is as strong or stronger (system, user, model,
+        tool, import).  It no longer depends on a thread that wrote it.  If its source is weaker, it gets these words
+        and their source, under its id: what a model noted is a user's once the user says it.
+
+        `trust` is the source of this text, so it is never taken from an item that was there.  `expires` is the time when
+        the item ends, or its lifetime.  `author` is recorded as the person or program that did this.  With `op_id` the
+        call can be repeated safely, also without an `id`.  Raises `Invalid`, having written nothing, for a text with a
+        lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
         """
         space = self._memory.space
-        now = space.clock()
-        wanted = MemoryItem(
-            text=remade(text) if trust in _UNTRUSTED else text,
-            kind=kind,
-            scope=scope,
-            trust=trust,
-            at=now,
-            expires_at=write.until(expires, now),
-        )
-        version = Version(item=check_item(wanted))
+        now, said = space.clock(), remade(text) if trust in _UNTRUSTED else text
+        fields = given_fields(now, text=said, trust=trust, kind=kind, scope=scope, expires=expires)
+        wanted = check_item(MemoryItem(at=now, **fields))
         if op_id is not None and id is None:
-            raise Invalid(
-                "what may be repeated needs an id of its own as well as op_id; nothing was remembered.",
-                code="item_id_missing",
-            )
+            id = self._written_by(op_id)
         if id is not None:
-            return self._written(check_item_id(id), version, "memory.add", op_id, author)
+            return self._put(check_item_id(id), wanted, fields, op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
-        if equal is None:
-            return self._written(space.ids(), version, "memory.add", None, author)
-        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
+        there = None if equal is None else equal.version.item
+        if equal is None or there is None or not there.is_as_trusted(wanted):
+            return self._put(equal.id if equal else space.ids(), wanted, fields, op_id, author)
+        if judge.is_kept(equal.id, wanted):
+            return judge.remembered(equal)
+        if there.trust == trust:
+            return self.keep(equal.id, author=author)
+        # The words stay if that thread takes them back, but then as those of this weaker source.
+        return self._written(equal.id, Version(item=wanted), "memory.add", op_id, author, beside=True)
+
+    def edit(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
+        trust: Trust | UnsetType = UNSET,
+        expires: End = UNSET,
+        op_id: str | None = None,
+        author: str | None = None,
+    ) -> Remembered:
+        """Change an item: what is not given stays as it is, the words too if `text` is None; `expires=None` removes the end.
+
+        `trust` is the source of the new words, a user unless another is given; without a `text` it stays.  The item no
+        longer depends on a thread that wrote it.  If nothing would change, the item is returned and nothing is written.
+        Raises `NotFound`, having written nothing, if there is no such item now: it was forgotten or withdrawn, or it
+        expired.
+        """
+        space = self._memory.space
+        said: Trust | UnsetType = "user" if text is not None and isinstance(trust, UnsetType) else trust
+        if text is not None and said in _UNTRUSTED:
+            text = remade(text)
+        now = space.clock()
+        fields = given_fields(now, text=text, trust=said, kind=kind, scope=scope, expires=expires)
+
+        def edited(commit: Digest | None) -> Version:
+            found = self._standing(
+                Visibility(self._memory, None, None, commit=commit), check_item_id(id)
+            ).version
+            assert found.item is not None, "an item that counts has words"
+            item = check_item(msgspec.structs.replace(found.item, at=now, **fields))
+            return Version(item=item, origin=None if text is not None else found.source or found.origin)
+
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            there, item = self.get(id), edited(self.head.commit).item
+            if item is not None and _is_equal(item, there):
+                return there
+        meant = [str(each) for each in (text, kind, scope, trust, expires)]
+        done = write.write(
+            space, id, edited, reason="memory.edit", op_id=op_id, author=_checked(author), meant=meant
+        )
+        return self._as_written(id, done)
 
     def search(
         self,
@@ -132,7 +188,9 @@ class Memory:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
         `legs` says how it was searched: by words alone unless the store was opened with `embed`.
-        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
+        With `similarity_min` nothing of less similarity is found, by its words either, unless it or the query has no
+        vector.  None: by its words an item is found whatever its similarity, by meaning from 0.22 on with "minilm" and
+        from -1 on with a function.
         """
         found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
@@ -151,8 +209,7 @@ class Memory:
         if at is UNSET:
             judge = self._judge()
             return judge.remembered(self._standing(judge, id))
-        commit = revisions.resolve(self._memory.space, self.head, at)
-        found = None if commit is None else as_of(self._memory, check_item_id(id), commit)
+        found = self._at(check_item_id(id), at)
         if found is None:
             raise NotFound(
                 f"'{self.owner}' had no item '{id}' in memory at that moment; nothing was done.",
@@ -200,6 +257,47 @@ class Memory:
         version = Version(item=found.item, origin=found.source or found.origin)
         return self._written(id, version, "memory.keep", op_id, author)
 
+    def restore(
+        self,
+        id: str,
+        *,
+        at: Wanted = UNSET,
+        expires: End = UNSET,
+        op_id: str | None = None,
+        author: str | None = None,
+    ) -> Remembered:
+        """Put one item back as it was before its last change, or as a moment `at` left it; other items stay as they are.
+
+        A forgotten item comes back, an edited one gets its former text, kind, scope and trust.  It is a change of this
+        memory, which `undo` takes back.  The item no longer depends on the thread that wrote it, as after `keep`.  An
+        item that is as it was at that moment is returned, and nothing is written.  Without `at`, changes of turns that
+        were undone are passed over; an item of which there are no others comes back as the last of them left it.
+
+        The item ends when it did then; `expires` sets another end, None removes it.  Raises `Invalid` if its end has
+        passed, `NotFound` if it has no such value, and `Forgotten` if its words were erased.
+        """
+        check_item_id(id)
+        moment = "the last change" if isinstance(at, UnsetType) else revisions.name_of(at)
+        meant = [moment.commit if isinstance(moment, Exactly) else moment, str(expires)]
+        how = partial(
+            write.write, id=id, reason="memory.restore", op_id=op_id, author=_checked(author), meant=meant
+        )
+
+        def put_back(space: Space) -> Remembered:
+            if op_id is not None and space.engine.recorded(space.name, names.check_op_id(op_id)) is not None:
+                return self._as_written(id, how(space, version=None))
+            judge = self._judge()
+            found = judge.item(id)
+            now = judge.remembered(found) if found is not None and found.counts else None
+            then = self._value_to_restore(id, now, at)
+            item = _with_end(then, expires, space.clock())
+            if now is not None and _is_equal(item, now):
+                return now
+            return self._as_written(id, how(space, version=Version(item=item, origin=then.source)))
+
+        # Fenced: an erasure between the read and the write would else be taken back by it.
+        return gc_generation.fenced(self._memory.space, put_back)
+
     def resolve(self, reference: str) -> Remembered:
         """Read the item that `mem://<scope>/<owner>/<id>@<commit>` names; raises `NotFound`, also for another owner's."""
         return resolve(self._memory, reference)
@@ -245,6 +343,47 @@ class Memory:
         written = [op.value for op in change.patch.ops if isinstance(op, Put) and op.path.startswith(prefix)]
         sources = [each.source for each in read_versions(self._memory.space, written)]
         return any(source is not None and not self._memory.reach.holds(source) for source in sources)
+
+    def _value_to_restore(self, id: str, now: Remembered | None, at: Wanted) -> Remembered:
+        """Return an item as a moment left it, unset is before its last change; `now` is what it is, None: it is not there."""
+        try:
+            then = self._before(id, now) if at is UNSET else self._at(id, at)
+        except Forgotten as error:
+            what = f"nothing was restored: the text of item '{id}' of '{self.owner}'"
+            raise Forgotten(what, error.why, advice="Add the item again if it is needed.") from error
+        if then is None:
+            had = "has no earlier value to put back" if at is UNSET else "was not there at that moment"
+            raise NotFound(
+                f"item '{id}' of '{self.owner}' {had}; nothing was restored.",
+                code="nothing_to_restore",
+                advice="changes_of() lists its changes; restore(at=…) takes one that wrote it.",
+                item=id,
+                owner=self.owner,
+            )
+        return then
+
+    def _before(self, id: str, now: Remembered | None) -> Remembered | None:
+        """Return the last other value of an item that counts; of one that is not there also one that was withdrawn."""
+        withdrawn = None
+        for limit in (_CHANGES_READ, None):
+            changes, more = self.changes_of(id, limit=limit)
+            for change in changes:
+                then = as_of(self._memory, id, change.digest)
+                if then is None or (now is not None and _is_equal(_item_of(then), now)):
+                    continue
+                if not self.is_withdrawn(id, change):
+                    return then
+                withdrawn = withdrawn or then
+            if not changes:
+                raise self._no_item(id)
+            if not more:
+                break
+        return withdrawn if now is None else None
+
+    def _at(self, id: str, at: Wanted) -> Remembered | None:
+        """Return an item as a moment left it; None: it was not there."""
+        commit = revisions.resolve(self._memory.space, self.head, at)
+        return None if commit is None else as_of(self._memory, id, commit)
 
     def _last_write(self, id: str, commit: Digest) -> Step | None:
         """Return the commit that wrote the newest version of an item that a commit has; None: it has none."""
@@ -297,13 +436,61 @@ class Memory:
             owner=self.owner,
         )
 
+    def _written_by(self, op_id: str) -> str | None:
+        """Return the item that the write of an op_id is about; None: there is no such write yet."""
+        space = self._memory.space
+        done = space.engine.recorded(space.name, names.check_op_id(op_id))
+        commit = None if done is None else done.receipt.heads[0].commit
+        return None if commit is None else next(iter(items_of(space.step(commit).changeset.patch)), None)
+
+    def _put(
+        self, id: str, wanted: MemoryItem, given: Mapping[str, Any], op_id: str | None, author: str | None
+    ) -> Remembered:
+        """Write an item; in one of that id that is there only what was `given` is changed."""
+
+        def put(commit: Digest | None) -> Version:
+            found = Visibility(self._memory, None, None, commit=commit).item(id)
+            there = found.version.item if found is not None and found.counts else None
+            item = wanted if there is None else msgspec.structs.replace(there, at=wanted.at, **given)
+            return Version(item=item)
+
+        # What was given, not what the item has: that differs once it was changed.  Not the time, for the same reason.
+        meant = [wanted.text, wanted.kind, wanted.scope, wanted.trust]
+        named = None if op_id is None else names.check_op_id(op_id)
+        done = write.write(
+            self._memory.space,
+            id,
+            put,
+            reason="memory.add",
+            op_id=named,
+            author=_checked(author),
+            meant=meant,
+        )
+        return self._as_written(id, done)
+
     def _written(
-        self, id: str, version: Version, reason: str, op_id: str | None, author: str | None
+        self,
+        id: str,
+        version: Version,
+        reason: str,
+        op_id: str | None,
+        author: str | None,
+        *,
+        beside: bool = False,
     ) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(
-            self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
+            self._memory.space,
+            id,
+            version,
+            reason=reason,
+            op_id=named,
+            author=_checked(author),
+            beside=beside,
         )
+        return self._as_written(id, done)
+
+    def _as_written(self, id: str, done: CommitOutcome) -> Remembered:
         judge = Visibility(self._memory, None, None, commit=done.head.commit)
         found = judge.item(id)
         if found is None:
@@ -313,6 +500,41 @@ class Memory:
                 item=id,
             )
         return judge.remembered(found)
+
+
+def _item_of(found: Remembered) -> MemoryItem:
+    return MemoryItem(
+        text=found.text,
+        kind=found.kind,
+        scope=found.scope,
+        trust=found.trust,
+        at=found.at,
+        expires_at=found.expires_at,
+    )
+
+
+def _is_equal(item: MemoryItem, found: Remembered) -> bool:
+    """True if nothing but the time when it was written differs."""
+    return msgspec.structs.replace(item, at=found.at) == _item_of(found)
+
+
+def _with_end(then: Remembered, expires: End, now: int) -> MemoryItem:
+    """Return the item with the end that it had, or another; raises `Invalid` if that is not in the future."""
+    item = _item_of(then)
+    if not isinstance(expires, UnsetType):
+        return msgspec.structs.replace(item, expires_at=write.until(expires, now))
+    if item.expires_at is not None and item.expires_at <= now:
+        ended = _BEGAN + timedelta(microseconds=item.expires_at)
+        raise Invalid(
+            f"the end of item '{then.id}' of '{then.owner}' has passed ({ended:%Y-%m-%d %H:%M:%S} UTC), so it would "
+            "not be found; nothing was restored.",
+            code="item_expired",
+            advice="Give it another end with expires=…, or None for none.",
+            item=then.id,
+            owner=then.owner,
+            expired_at=item.expires_at,
+        )
+    return item
 
 
 def _checked(author: str | None) -> str | None:

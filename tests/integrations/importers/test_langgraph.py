@@ -423,6 +423,7 @@ def test_a_database_that_grew_by_a_fork_says_where_its_checkpoint_is(store: Stor
 
     assert [each for each in first.losses if each.what == "checkpoint"] == []  # control: main has it
     assert (loss.kind, second.timelines[0] in loss.why) == ("converted", True)
+    assert (first.current, second.current) == (None, second.timelines[0])
     after = [each.content for each in shop(Saver(store)).get_state(config).values["messages"]]
     assert ("Other" in before, "Other" in after) == (False, True)
 

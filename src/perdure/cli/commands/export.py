@@ -15,6 +15,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import engine, map_entries, reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Timeline
 from perdure.cli.output.answer import Answer
@@ -204,6 +205,7 @@ _AnyThread: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="THREAD",
+        completer=in_store,
         help="The thread's id; all threads if left out with --format sqlite or otlp",
         show_default=False,
     ),

@@ -94,7 +94,7 @@ def restore(
     Nothing is ever written over. A store that has anything that the backup lacks is left as it is: restore the backup
     beside it, with --store, or set the store aside with --set-aside-newer. A write-ahead log whose store is gone is set aside too. In the restored store, runs and
     approvals are held until `perdure runs release`, and calls that were under way have an unknown outcome. Interrupted,
-    the same command goes on.
+    the same command goes on. To put back one item of a memory, use `perdure memory restore`.
     """
     with _guessing(file), checking("Checking and restoring", quiet=everywhere.json) as bar:
         done = restore_backup(

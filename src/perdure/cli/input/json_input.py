@@ -154,7 +154,7 @@ def read_json(file: str, *, undone: str = "nothing was done") -> Any:
 def begins_as_json(file: str) -> bool:
     """True if a file begins as an object or a list of JSON."""
     with Path(file).open("rb") as opened:
-        return opened.read(64).lstrip()[:1] in (b"{", b"[")
+        return opened.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
 
 
 def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:

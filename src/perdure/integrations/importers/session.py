@@ -53,7 +53,7 @@ FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta"
 
 Json: TypeAlias = dict[str, Any]
 
-_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")  # of a character, escaped or as bytes
 
 
 class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +129,7 @@ class ForeignSession(msgspec.Struct, kw_only=True):
     originals: list[Original] = []
     unmapped: Counter[str] = msgspec.field(default_factory=Counter[str])
     losses: list[Loss] = []
+    kept: frozenset[str] = frozenset()  # files beside the source that the thread keeps, too
     torn: bool = False  # the last line is not complete
 
     @property
@@ -156,17 +157,17 @@ class JsonLines(msgspec.Struct, kw_only=True):
 
     lines: list[JsonLine] = []
     unreadable: list[int] = []  # numbers of lines that are no JSON object
-    mended: list[int] = []  # numbers of lines with halves of characters, which are no text
+    mended: list[int] = []  # numbers of lines with bytes that are no UTF-8, or halves of characters
     torn: bool = False
 
     def losses(self) -> list[Loss]:
         """Return a loss for each line that could not be read."""
         why = "it is not a JSON object; it is kept in the original"
-        half = "one half of it is no text and was replaced by U+FFFD; the original has it"
+        part = "a part of it is no text and was replaced by U+FFFD; the original has it"
         return [
             Loss(kind="dropped", where=f"line {number}", what="line", why=why) for number in self.unreadable
         ] + [
-            Loss(kind="repaired", where=f"line {number}", what="character", why=half)
+            Loss(kind="repaired", where=f"line {number}", what="character", why=part)
             for number in self.mended
         ]
 
@@ -182,7 +183,10 @@ def read_lines(content: bytes) -> JsonLines:
         if not row.strip():
             continue
         value = _parsed(row)
-        if _ESCAPED_HALF.search(row) and (mended := _mended(value)) != value:
+        mended = _mended(value) if _HALF.search(row) else value
+        if value is None:
+            mended = _parsed(row.decode("utf-8", "replace").encode())
+        if mended != value:
             value = mended
             read.mended.append(number)
         if isinstance(value, dict):

@@ -41,6 +41,7 @@ __all__ = [
     "SessionFormat",
     "SessionSource",
     "columns_of",
+    "files_below",
     "find_sources",
     "format_of",
     "is_server",
@@ -54,7 +55,7 @@ _MAGIC = b"SQLite format 3\x00"
 
 _SNIFFED_BYTES = 256 << 10
 _SNIFFED_LINES = 40
-_FIRST_LINE_BYTES_MAX = 64 << 20  # a message may have a picture in it
+_FIRST_LINE_BYTES_MAX = 256 << 20  # a message may have a picture in it
 _DOCUMENT_BYTES_MAX = 1 << 30
 _SERVERS = ("postgresql://", "postgres://")
 _HERE = "perdure.integrations.importers"
@@ -176,7 +177,7 @@ def find_sources(
             )
     found: list[SessionSource] = []
     others: list[str] = []
-    for each in _places(named):
+    for each in files_below(named):
         sources = _sources(each, wanted, alone=each == named)
         found += sources
         others += [] if sources else [each]
@@ -185,7 +186,7 @@ def find_sources(
     return found, others
 
 
-def _places(place: str) -> Iterator[str]:
+def files_below(place: str) -> Iterator[str]:
     """Yield the files at a path, sorted; links are not followed."""
     if is_server(place) or Path(place).is_file():
         yield place

@@ -67,6 +67,7 @@ from perdure.runtime.session.result import (
     OUTPUT_TYPE,
     AnswerChecks,
     Result,
+    counted,
     inbound_messages,
     refused_event,
     refused_input,
@@ -434,6 +435,7 @@ class LiveRun:
         """Read the conversation of the timeline, and the messages that came in with the run."""
         started = self._started
         at = started.before if started.fresh else self._journal.head.commit
+        self._model_input.epoch = started.lease.epoch
         self._model_input.read_conversation(self._active.model, at, self._journal.root, started.said)
 
     def _take_over(self, takeover: Takeover, heard: Sequence[CellWrite]) -> None:
@@ -638,14 +640,14 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
-        counts = self._model_input.counts
+        counts = CallCounts.of(self._model_input.settled)
+        if counts.unclear_calls:
+            counts = counted(self._env.space, self._model_input.settled)
         return Result(
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            calls=counts.calls,
-            failed_calls=counts.failed_calls,
-            unclear_calls=counts.unclear_calls,
+            **counts._asdict(),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

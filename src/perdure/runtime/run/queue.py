@@ -9,8 +9,8 @@ last time of an input without one, so inputs that are scheduled for later are no
 
 The space `work` belongs to the workers of a store.  A worker that has nothing to do arms the bell there before it looks
 once more, and then waits for news of that space.  A program that has made work for a worker rings: it empties the cell
-if it is armed, and writes nothing if it is not.  A bell that is not rung, because the program has died, costs time and
-no work: workers also look by themselves.
+if it is armed, and writes nothing if it is not.  The workers of its own opening it wakes at once, before that write.  A
+bell that is not rung, because the program has died, costs time and no work: workers also look by themselves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
 from perdure.model.run import ENDED, QUEUES, HeadPolicy, OnFailure, RunRecord
 from perdure.runtime.calls import recovery
-from perdure.runtime.run.start import INPUT, Inbound, Input, RunRequest, given_before_as, inbound, other_words
+from perdure.runtime.run.start import RunRequest
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.inputs import Inbound, Input, given_before_as, inbound, naming, other_words
 from perdure.runtime.session.records import QUEUE, WORK
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
@@ -130,7 +131,7 @@ def queue(
         except Moved:
             continue  # another input was queued just now
         if arrived.op_id is None or given_before_as(space, timeline, arrived) == record.id:
-            ring(space)
+            ring(env)
             return record.id
 
 
@@ -205,9 +206,8 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord, count: Cell | None
         *records.new(record),
         CellWrite(name=records.queue_name(record), expected=0, value=value),
         CellWrite(name=QUEUES, expected=count.revision if count else 0, value=canonical.encode(last)),
+        *naming(arrived, record.id),
     ]
-    if arrived.op_id is not None:
-        cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
     records.apply(
         space,
         "queue",
@@ -293,12 +293,17 @@ def check_turn(space: Space, record: RunRecord) -> None:
         )
 
 
-def ring(space: Space) -> None:
-    """Wake the workers that wait.  An error is no failure: they look by themselves."""
+def ring(env: RunEnvironment) -> None:
+    """Wake the workers that wait: those of this opening at once, the others by the bell.
+
+    An error is no failure: they look by themselves.
+    """
+    env.store_runtime.wake_workers()
+    engine = env.space.engine
     with suppress(PerdureError):
-        cell = space.engine.cell(WORK, _BELL)
+        cell = engine.cell(WORK, _BELL)
         if cell is not None and cell.value is not None:
-            _set_bell(space.engine, cell, None)
+            _set_bell(engine, cell, None)
 
 
 def arm(engine: Engine) -> None:

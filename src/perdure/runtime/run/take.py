@@ -286,8 +286,9 @@ def reached(space: Space, record: RunRecord) -> str:
     return f"{head.head.commit if head else None} {ledger.position}"
 
 
-def release(space: Space, id: str) -> bool:
+def release(env: RunEnvironment, id: str) -> bool:
     """Let workers take a run again that was set aside; False if it was not."""
+    space = env.space
     attempts = Attempts(f"run '{id}'", f"run '{id}' was not released")
     while True:
         attempts.begin()
@@ -297,7 +298,7 @@ def release(space: Space, id: str) -> bool:
         write, _ = records.changed(kept, aside_at=None, deaths=0, died_at=None)
         with suppress(Moved):
             records.apply(space, "release", write)
-            queue.ring(space)
+            queue.ring(env)
             return True
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import is_agreed
 from perdure.cli.input.users import os_user
@@ -43,6 +44,7 @@ class Gone(Answer, frozen=True, kw_only=True):
                 digest(self.head.commit),
             )
             erase = ("memory", "forget", self.item, "--owner", self.owner, "--erase")
+            screen.suggest("Bring it back: ", "memory", "restore", self.item, "--owner", self.owner)
             screen.suggest("Erase its words there too: ", *erase)
             return
         objects = count(self.objects, "object")
@@ -63,7 +65,7 @@ class Gone(Answer, frozen=True, kw_only=True):
 
 
 def forget(
-    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    item: Annotated[str, Parameter(name="ITEM", completer=in_store, help="The item's id")],
     /,
     *,
     owner: Owner,
@@ -82,7 +84,8 @@ def forget(
 ) -> Gone:
     """Forget an item, no matter which author wrote it; its history stays unless it is erased
 
-    With --erase no undo brings it back, so on a terminal you are asked first; other items stay, with their past.
+    `memory restore` brings it back. With --erase nothing does, so on a terminal you are asked first; other items stay,
+    with their past.
     Threads that hold its words too are named.
     """
     with writing(everywhere) as store, memory_with(store, owner, item, forgotten=erase) as (memory, whole):

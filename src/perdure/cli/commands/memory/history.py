@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, item_ever, known_memory
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import guessing
 from perdure.cli.input.users import os_user
@@ -81,7 +82,12 @@ class MemoryMoved(MemoryHead, Answer, frozen=True, kw_only=True):
 def log(
     item: Annotated[
         str | None,
-        Parameter(name="ITEM", help="Only changes of this item; of all if left out", show_default=False),
+        Parameter(
+            name="ITEM",
+            completer=in_store,
+            help="Only changes of this item; of all if left out",
+            show_default=False,
+        ),
     ] = None,
     /,
     *,
@@ -91,9 +97,10 @@ def log(
 ) -> MemoryLog:
     """Show the changes of an owner's memory, newest first
 
-    An item was added, edited, kept (so that it no longer depends on the thread that wrote it) or forgotten. Each has
-    the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it. A change that was undone
-    here is not listed; redo brings it back. One of a thread stays listed, as withdrawn, while the thread has undone it.
+    An item was added, edited, kept (so that it no longer depends on the thread that wrote it), forgotten or restored.
+    Each has the text that it wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it, and
+    `memory restore ITEM --at COMMIT` puts it back. A change that was undone here is not listed; redo brings it back. One
+    of a thread stays listed, as withdrawn, while the thread has undone it.
     """
     with reading(everywhere) as store:
         memory = known_memory(store, owner)
@@ -112,8 +119,9 @@ def undo(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryMoved:
-    """Undo the last change of an owner's memory
+    """Undo the last change of an owner's memory, whichever item it was about
 
+    It goes back a change at a time: to put one item back and leave the later changes of others, use `memory restore`.
     Nothing is lost: redo reverses it. What a thread has written is also taken back by an undo of that thread.
     """
     with writing(everywhere) as store:
@@ -124,7 +132,10 @@ def undo(
 
 
 def redo(*, owner: Owner, op_id: OpId = None, everywhere: Everywhere = EVERYWHERE) -> MemoryMoved:
-    """Reverse the last undo of an owner's memory"""
+    """Reverse the last undo of an owner's memory
+
+    It is refused after a new change; `memory restore` still puts one item back.
+    """
     with writing(everywhere) as store:
         memory = known_memory(store, owner)
         try:

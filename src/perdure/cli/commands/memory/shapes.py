@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
+from msgspec import UNSET, UnsetType
 
 from perdure.cli.completion import in_store
 from perdure.cli.input.suggestions import guessing, owner_names
+from perdure.cli.output.formatting import duration
 from perdure.errors import Invalid, NotFound
 from perdure.model.memory import ItemKind, items_of
 from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
@@ -22,6 +25,7 @@ __all__ = [
     "AnyScope",
     "ItemId",
     "Owner",
+    "end_of",
     "item_ever",
     "known_memory",
     "memory_with",
@@ -33,7 +37,9 @@ _LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 Owner: TypeAlias = Annotated[
     str, Parameter(name="--owner", metavar="WHO", completer=in_store, help="The owner of the memory")
 ]
-ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
+ItemId: TypeAlias = Annotated[
+    str, Parameter(name="ITEM", completer=in_store, help="The item's id, or a reference mem://…")
+]
 AnyKind: TypeAlias = Annotated[
     ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)
 ]
@@ -42,13 +48,21 @@ AnyScope: TypeAlias = Annotated[
 ]
 
 
+def end_of(keep: str | None) -> timedelta | UnsetType | None:
+    """Return how long --keep says that an item stays; None: without an end, unset: the option was left out."""
+    if keep is None:
+        return UNSET
+    return None if keep == "forever" else duration(keep)
+
+
 @contextmanager
 def memory_with(
     store: Store, owner: str, item: str, *, at: str | None = None, forgotten: bool = False
 ) -> Generator[tuple[Memory, str]]:
     """Open an owner's memory and find the whole id of an item that may be named by a part of it, at a moment or now.
 
-    With `forgotten` also of an item that was forgotten.  An error for a missing item or owner names those that are close.
+    With `forgotten` also of an item that is not there now: forgotten, withdrawn or expired.  An error for a missing item
+    or owner names those that are close.
     """
     memory = store.memory(owner)
     items = (each.id for each in islice(memory.items(), COMPARED_MAX))
@@ -57,10 +71,11 @@ def memory_with(
             _ = memory.get(item) if at is None else memory.get(item, at=at)
             whole = item
         except (NotFound, Invalid):
-            known = (each.id for each in (memory.items() if at is None else memory.at(at)))
-            whole = id_meant(item, known, what="item", beginnings=True)
-            if whole is None and forgotten:
+            if forgotten:
                 whole = item_ever(memory, item)
+            else:
+                known = (each.id for each in (memory.items() if at is None else memory.at(at)))
+                whole = id_meant(item, known, what="item", beginnings=True)
         yield memory, whole or item
 
 

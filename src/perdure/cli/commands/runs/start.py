@@ -16,7 +16,7 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
-from perdure.runtime.run.start import check_input
+from perdure.runtime.session.inputs import check_input
 from perdure.runtime.tools.waiting import read_moment
 from perdure.shapes.ledger import OneRun, RunShape
 
@@ -69,7 +69,10 @@ def start(
         ),
     ] = None,
     agent: Annotated[
-        str | None, Parameter(metavar="NAME", help="Begin the thread for this agent if it is not there")
+        str | None,
+        Parameter(
+            metavar="NAME", completer=in_store, help="Begin the thread for this agent if it is not there"
+        ),
     ] = None,
     owner: Annotated[
         str | None,
