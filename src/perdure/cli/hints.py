@@ -83,8 +83,14 @@ COMMANDS: Mapping[str, str] = {
         "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
         "<runs resume THREAD {run} --code MODULE:NAME>."
     ),
-    "failed_run_followed": "Take those turns back with <threads undo THREAD>, or give the input again under another id.",
-    "failed_run_undone": "Take an undo back with <threads redo THREAD>, or give the input again under another id.",
+    "failed_run_followed": (
+        "<runs show THREAD {run}> lists its calls, and what they did stays done. Then take the later turns back with "
+        "<threads undo THREAD>, or give the input again under another id."
+    ),
+    "failed_run_undone": (
+        "<runs show THREAD {run}> lists its calls, and what they did stays done. Then take an undo back with "
+        "<threads redo THREAD>, or give the input again under another id."
+    ),
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),

@@ -100,10 +100,12 @@ FOR_HTTP: Mapping[str, str] = {
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),
     "failed_run_followed": (
-        f"Send the input with another Idempotency-Key, or take those turns back with POST {_THREAD}/undo first."
+        f"Look at its calls first, which GET {_THREAD}/calls lists: what they did stays done. Then send the input with "
+        f"another Idempotency-Key, or take those turns back with POST {_THREAD}/undo."
     ),
     "failed_run_undone": (
-        f"Take an undo back with POST {_THREAD}/redo, or send the input with another Idempotency-Key."
+        f"Look at its calls first, which GET {_THREAD}/calls lists: what they did stays done. Then take an undo back "
+        f"with POST {_THREAD}/redo, or send the input with another Idempotency-Key."
     ),
     "failure_not_recorded": f"POST {_THREAD}/resume goes on with it, POST {_THREAD}/cancel ends it.",
     "file_read_only": "The server may only read that file: its rights have to be changed.",
@@ -164,13 +166,15 @@ FOR_HTTP: Mapping[str, str] = {
     "value_not_taken": "Leave `value` out.",
 }
 
+_MADE_BEFORE = "Look at the calls of that run first: what they did stays done. Then send with another id what is still to be done."
+
 # The clients of one's own application: it has requests of its own, which are not known here.
 FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys((*FOR_HTTP, *_OF_THE_PROGRAM), "") | {
     "busy": "Wait for the run that is at work, then send it again.",
     "cursor_invalid": "Send the `id` of an earlier event.",
     "failed_run_call_unclear": "A person has to settle that call; then send it again with the same id.",
-    "failed_run_followed": "Send it with another id.",
-    "failed_run_undone": "Send it with another id.",
+    "failed_run_followed": _MADE_BEFORE,
+    "failed_run_undone": _MADE_BEFORE,
     "in_doubt": "Send it again with the same id; it will not be applied twice.",
     "op_reused": "Send a new intent with a new id.",
     "open_run_missing": "It may have ended since: ask for the messages of the thread.",

@@ -142,9 +142,10 @@ class Runs(Line, ABC):
         """Queue an input for a worker, durably, and return the id of its run, which has not begun.
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
-        returns the same run and queues nothing; `run` with that id begins it here.  `wait` waits for its result,
-        `cancel` ends a run that has not begun.  Raises `Conflict` if the id was used with another input, `Sealed` if
-        the timeline takes no more writes.
+        returns the same run and queues nothing, unless the run has failed: then a worker retries it, before what is
+        queued there.  `run` with that id begins or retries it here.  `wait` waits for its result, `cancel` ends a run
+        that has not begun.  Raises `Conflict` if the id was used with another input, or if the failed run cannot be
+        retried (as `run` says), `Sealed` if the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
 

@@ -252,12 +252,14 @@ async def begin_queued(
     shape: Any = None,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
-    """Begin a run that was queued or scheduled, whatever its time is.
+    """Begin a run that was queued or scheduled, whatever its time is; retry it if it had failed before.
 
     Raises `Busy` if another run lives there, and `Held` if the thread came from another store and was not released.
     """
     env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
     await env.run_blocking(partial(check_released, env.space))
+    if kept.record.again:
+        return await _retry(env, kept, shape=shape, begun=begun)
     waiting = await env.run_blocking(partial(queue.queued, env.space, kept.record))
     if waiting is None:
         return await earlier(env, kept.record.id, shape=shape)
@@ -298,11 +300,7 @@ async def _given_again(
             if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
                 return await resume(env, id, shape=shape, begun=begun)
             if kept.record.state == "failed" and retry:
-                await reconcile_left(env, kept.record)
-                start, model = await env.run_blocking(partial(_retaken, env, kept))
-                if begun is not None:
-                    begun(start)
-                return await LiveRun(env, start, model, shape=shape).go()
+                return await _retry(env, kept, shape=shape, begun=begun)
         except (Busy, Moved):
             if await env.run_blocking(partial(records.read, env.space, id)) == kept:
                 raise
@@ -314,6 +312,16 @@ async def _given_again(
             if not retry or record.kind != CALLER_CANCELLED:
                 raise
             # Only the other caller was cancelled: the one that waited here goes on with the run.
+
+
+async def _retry(
+    env: RunEnvironment, kept: VersionedRun, *, shape: Any, begun: Callable[[Started], None] | None
+) -> Result:
+    await reconcile_left(env, kept.record)
+    start, model = await env.run_blocking(partial(_retaken, env, kept))
+    if begun is not None:
+        begun(start)
+    return await LiveRun(env, start, model, shape=shape).go()
 
 
 def _retaken(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
@@ -340,7 +348,7 @@ def _continued(
         model = current_model(env, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
-            if record.state == "failed":
+            if record.state == "failed" or record.again:
                 return retried(env, kept, held, revision, backend=backend), model
             return continued(env, kept, held, revision, backend=backend, deaths=deaths), model
         except Moved:

@@ -31,6 +31,7 @@ from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
 from perdure.ledger import snapshot
+from perdure.ledger.calls import count_settled
 from perdure.model.context import Context
 from perdure.model.event import Event, RunFinished, RunStarted
 from perdure.model.message import Message, has_media
@@ -67,7 +68,6 @@ from perdure.runtime.session.result import (
     OUTPUT_TYPE,
     AnswerChecks,
     Result,
-    counted,
     inbound_messages,
     refused_event,
     refused_input,
@@ -640,14 +640,11 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
-        counts = CallCounts.of(self._model_input.settled)
-        if counts.unclear_calls:
-            counts = counted(self._env.space, self._model_input.settled)
         return Result(
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            **counts._asdict(),
+            **count_settled(self._env.space, self._model_input.settled)._asdict(),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

@@ -211,9 +211,12 @@ async def _take_queued(env: RunEnvironment, kept: VersionedRun) -> Result | None
 async def _fail_unbegun(env: RunEnvironment, kept: VersionedRun, error: PerdureError) -> Result:
     """Fail a queued run that no model can take; its input is committed first, so it is read and can be retried.
 
-    If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
+    One that had failed before, and cannot be retried now, has its input in the history.  If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
     """
     space, why, kind = env.space, said_by(error), type(error).__name__
+    if kept.record.again:
+        await env.run_blocking(partial(_end_unbegun, space, kept, "failed", why, kind=kind))
+        return Result(run=kept.record.id, status="failed", why=why, kind=kind)
     waiting = await env.run_blocking(partial(queue.queued, space, kept.record))
     if waiting is None:
         raise error  # another process has begun it just now

@@ -151,6 +151,7 @@ def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun |
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     With `queue` or `at` the input is queued for a worker (`perdure serve --work`), also while another run lives.
+    A run that failed is retried, or queued again, when the request is sent again with its Idempotency-Key.
     """
     id = call.op_id or call.server.new_id()
     if body.is_queued:
