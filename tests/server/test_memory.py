@@ -175,6 +175,37 @@ def test_an_undo_takes_back_only_the_change_that_the_client_has_seen(
     assert [each.id for each in store.memory("ann").items()] == [item]
 
 
+def test_an_undo_of_an_erasure_says_how_many_changes_it_takes(
+    client: Client, store: Store, item: str
+) -> None:
+    """Refused alone; with the number of the answer the change before it is taken back."""
+    store.memory("ann").add("Ann likes trams.", id="trams")
+    store.memory("ann").erase(item)
+
+    refused = client.post("/v1/memory/ann/undo")
+    done = client.post("/v1/memory/ann/undo", {"changes": refused.json["facts"]["changes"]})
+
+    assert (refused.status, refused.json["code"]) == (409, "erasure_not_undone")
+    assert "`changes`" in refused.json["advice"]
+    assert (done.status, done.json["items"]) == (200, 0), done.body
+
+
+def test_the_moves_of_a_memory_are_listed_in_pages(client: Client, store: Store, item: str) -> None:
+    """Undos and redos with the credential that made them; a cursor leads on, another text is none."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    for act in ("undo", "redo"):
+        ann.post(f"/v1/memory/ann/{act}")
+
+    first = ann.get("/v1/memory/ann/moves?limit=2").json
+    rest = ann.get(f"/v1/memory/ann/moves?after={first['next']}").json
+
+    moves = [(each["act"], each["by"], each["changes"], each["change"]["items"]) for each in first["moves"]]
+    assert moves == [(act, "ann", 1, [item]) for act in ("redo", "undo")]
+    assert [(each["act"], each["version"], each["from"]) for each in rest["moves"]] == [("commit", 1, None)]
+    assert (first["more"], rest["more"], "next" in rest) == (True, False, False)
+    assert ann.get("/v1/memory/ann/moves?after=x").json["code"] == "cursor_invalid"
+
+
 def test_a_repeated_correction_is_one(client: Client, item: str) -> None:
     """A client that lost the answer sends the request again, with its key."""
     replies = [
@@ -226,6 +257,7 @@ def test_a_memory_outside_the_limits_does_not_exist(
     for method, rest, body in (
         ("GET", "", None),
         ("GET", "/log", None),
+        ("GET", "/moves", None),
         ("POST", "/items", {"text": "x"}),
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),

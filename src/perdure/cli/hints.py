@@ -79,6 +79,9 @@ COMMANDS: Mapping[str, str] = {
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
     "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
+    "erasure_not_undone": (
+        "To also take back the change before it, use <memory undo --owner {owner} --changes {changes}>."
+    ),
     "failed_run_call_unclear": (
         "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
         "<runs resume THREAD {run} --code MODULE:NAME>."

@@ -37,7 +37,7 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Visibility", "Judged", "as_of", "resolve"]
+__all__ = ["Visibility", "Judged", "as_of", "item_at", "resolve"]
 
 
 _T = TypeVar("_T")
@@ -243,6 +243,17 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
 
     Where a policy has let the state of that commit go, the version that it wrote may still stand.
     """
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[0].remembered(found[1])
+
+
+def item_at(memory: OwnerMemory, id: str, commit: Digest) -> MemoryItem | None:
+    """Return what `as_of` does, without the reference to it."""
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[1].version.item
+
+
+def _judged_at(memory: OwnerMemory, id: str, commit: Digest) -> tuple[Visibility, Judged] | None:
     judge = Visibility(memory, None, None, commit=commit)
     try:
         entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
@@ -257,9 +268,9 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
     last = decode_version(memory.space.body(entries[-1].value)) if entries else None
     if last is None or last.item is None:
         return None
-    found = standing(entries, memory.version, lambda _, __: True)
-    entry, version = (entries[-1], last) if found is None else found
-    return judge.remembered(Judged(id, entry, version, counts=True))
+    stood = standing(entries, memory.version, lambda _, __: True) if len(entries) > 1 else None
+    entry, version = (entries[-1], last) if stood is None else stood
+    return judge, Judged(id, entry, version, counts=True)
 
 
 def _now(memory: OwnerMemory, id: str) -> Remembered | None:

@@ -96,6 +96,7 @@ FOR_HTTP: Mapping[str, str] = {
     "call_waits_for_child": "Decide what the child waits for: GET /v1/approvals lists it.",
     "child_gone": f"Find out what it did, and state the outcome of the call with {_RESOLVE}.",
     "cursor_invalid": "Send the `id` of an earlier event, or the `next` of an earlier page.",
+    "erasure_not_undone": "Send the number in `changes` of the facts as `changes`, to also take back the change before it.",
     "failed_run_call_unclear": (
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),

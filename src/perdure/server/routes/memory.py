@@ -14,8 +14,14 @@ from perdure.model.memory import ItemKind
 from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
-from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
-from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
+from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, read_cursor, route
+from perdure.shapes.memory_log import (
+    MemoryChanges,
+    MemoryCommit,
+    MemoryHead,
+    MemoryMoves,
+    MemoryMoveShape,
+)
 from perdure.shapes.store import FoundShape, MemoryAdded, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
@@ -94,9 +100,21 @@ def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
         kept, more = found[:size], len(found) > size
     else:
         kept, more = memory.changes_of(query.item, limit=size)
-    commits = [MemoryCommit.of(memory, each, query.item) for each in kept]
+    commits = [MemoryCommit.of(each) for each in kept]
     call.head = memory.head
     return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
+
+
+@route("GET", "/v1/memory/{owner}/moves", "read")
+def list_memory_moves(call: HttpCall, query: PageQuery) -> Paged[MemoryMoves]:
+    """List the moves of a memory's head, newest first: changes, undos and redos, each with who made it."""
+    memory = _memory(call)
+    before = None if query.after is None else read_cursor(query.after)
+    found = memory.moves(before=before, limit=query.size + 1)
+    kept, more = found[: query.size], len(found) > query.size
+    call.head = memory.head
+    page = MemoryMoves(owner=memory.owner, moves=[MemoryMoveShape.of(each) for each in kept], more=more)
+    return Paged(page, str(kept[-1].version) if more else None)
 
 
 class NewItemBody(BaseBody, frozen=True, kw_only=True):
@@ -188,11 +206,17 @@ def restore_memory_item(call: HttpCall, body: RestoreBody) -> MemoryShape:
     return MemoryShape.of(restored)
 
 
+class UndoMemoryBody(BaseBody, frozen=True, kw_only=True):
+    """How many changes to undo."""
+
+    changes: int = 1
+
+
 @route("POST", "/v1/memory/{owner}/undo", "operate")
-def undo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
-    """Undo the last change of a memory, whichever item it was about, by a person or by a thread; redo reverses it."""
+def undo_memory(call: HttpCall, body: UndoMemoryBody) -> MemoryHead:
+    """Undo the last changes of a memory, by a person or by a thread; redo reverses it, and an erasure is refused."""
     memory = _memory_to_move(call)
-    head = call.head = memory.undo(op_id=call.op_id, author=call.access.name)
+    head = call.head = memory.undo(body.changes, op_id=call.op_id, author=call.access.name)
     return MemoryHead.of(memory, "undone", HeadShape.of(head))
 
 

@@ -15,7 +15,7 @@ from perdure.cli.completion import in_store
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.cli.output.formatting import duration
 from perdure.errors import Invalid, NotFound
-from perdure.model.memory import ItemKind, items_of
+from perdure.model.memory import ItemKind
 from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
 from perdure.store.memory import Memory
 from perdure.store.store import Store
@@ -82,11 +82,10 @@ def memory_with(
 def item_ever(memory: Memory, item: str) -> str | None:
     """Return the id of the item that is named by a part of it, forgotten or not, newest changes first; None: none fits."""
     now = [each.id for each in memory.items()]
-    for limit in (_LOOKED_AT, None):
-        changes = memory.log(limit=limit)
-        known = list(dict.fromkeys((*now, *(id for each in changes for id in items_of(each.patch)))))
+    for changes in (_LOOKED_AT, None):
+        known = dict.fromkeys((*now, *memory.ids_ever(changes=changes)))
         whole = id_meant(item, known, what="item", beginnings=True)
-        if whole is not None or limit is None or len(changes) < limit:
+        if whole is not None:
             return whole
     return None
 
