@@ -788,7 +788,7 @@ export const scenarios = {
       await page.waitForURL(/call=/);
       const address = new URL(page.url()).searchParams.get('call');
       const [thread, call] = [address.slice(0, address.lastIndexOf('/')), address.slice(address.lastIndexOf('/') + 1)];
-      await card.getByLabel('Reason').fill('half a reason');
+      await card.getByPlaceholder('kept with the decision').fill('half a reason');
       await send(page, `threads/${encodeURIComponent(thread)}/decide`, { call, verdict: 'deny', why: 'by another window' });
       await card.getByText(/has decided\./).waitFor();
       await settled();

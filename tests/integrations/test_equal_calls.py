@@ -15,8 +15,7 @@ import pytest
 import perdure
 from perdure import aio
 from perdure.integrations.door import Workers
-from perdure.integrations.equal_calls import EqualCallQueue
-from perdure.integrations.guard import CallGuard, GuardedCall, GuardOutcome
+from perdure.integrations.guard import CallGuard, EqualCallQueue, GuardedCall, GuardOutcome
 
 Made = list[str]
 SECONDS_MAX = 20.0

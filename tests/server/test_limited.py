@@ -553,7 +553,7 @@ HARMLESS = {
     aio.Thread: {"call", "replay", "run", "stream", "change", "get", "off_loop", "target"},
 }  # fmt: skip
 # No route calls these: they read the ledger of all timelines.
-UNUSED = {"layers"}
+UNUSED = {"layers", "redact"}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ export const ADVICE: Record<string, string> = {
   held: 'If nothing runs in that other store any more, release it on the page of its thread, or with `perdure runs release`.',
   in_doubt: 'Reload the page: it is there or not, never a part of it.',
   inputs_not_begun: 'Let a worker run them, or end them with “Cancel”.',
+  memory_item_expired: 'Its end has passed. Add it again, with a later end or none.',
   memory_item_not_found: 'Reload the page. “Changes” lists what became of it.',
   merge_conflict: 'Choose a side for each path.',
   model_not_found: 'If it is new, add it to the models file of the server.',

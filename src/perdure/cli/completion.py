@@ -43,6 +43,7 @@ FLAGS = frozenset(
         "--dry-run",
         "--erase",
         "--exists",
+        "--expired",
         "--follow",
         "--force",
         "--full",

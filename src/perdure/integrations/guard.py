@@ -20,11 +20,14 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
 from itertools import count
+from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -32,10 +35,10 @@ import msgspec
 from perdure import aio
 from perdure.errors import Busy, Conflict, Invalid, PerdureError
 from perdure.integrations import foreign_ids
-from perdure.integrations.equal_calls import EqualCallQueue
 from perdure.ledger.json_schema import with_defaults
 from perdure.model.canonical import Json
 from perdure.model.effect import Effect, Reach, check_effect
+from perdure.model.fork_safety import renew_in_child
 from perdure.runtime import event_loop
 from perdure.runtime.calls import direct_call
 from perdure.runtime.calls.direct_call import CallResult
@@ -45,12 +48,13 @@ from perdure.runtime.tools.signature import Arguments
 from perdure.runtime.tools.tool import RepeatGuard, Tool
 from perdure.store.thread import Thread
 
-__all__ = ["BegunCall", "CallGuard", "GuardedCall", "GuardOutcome"]
+__all__ = ["BegunCall", "CallGuard", "EqualCallQueue", "GuardedCall", "GuardOutcome"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger("perdure.integrations")
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.02, 1.0
 _WAIT_SECONDS_MAX = 60.0  # for a call that another process is making
+_inside: ContextVar[frozenset[str]] = ContextVar("perdure_equal_calls", default=frozenset())
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,127}\Z")
 
 
@@ -411,3 +415,105 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:
         raise Invalid(
             f"the arguments are not JSON: {error}; nothing was done.", code="arguments_not_json"
         ) from error
+
+
+class _Turn(Future[None]):
+    """The turn of one call; it is done when the call and all before it have ended."""
+
+    def __init__(self, *, is_awaited: bool) -> None:
+        super().__init__()
+        self.is_awaited = is_awaited
+        self.before: _Turn | None = None
+
+
+class EqualCallQueue:
+    """The calls of one process that are under way, by a key that equal calls share: these take turns.
+
+    A model may ask for two equal payments in one answer, and frameworks make the calls of an answer at once.  While the
+    first one is under way its outcome is unknown, so the ledger could only refuse the second.  Here the second one waits
+    until the first is settled, whichever threads and event loops make them, and the ledger then knows that the model
+    wants both.
+
+    A call that could wait for itself does not wait, and the ledger decides: one that is made inside an equal call, and a
+    blocking one after an awaited one, whose event loop it may be blocking.
+    """
+
+    def __init__(self) -> None:
+        """Start with no call under way."""
+        self.after_fork_in_child()
+        renew_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """Start with no call under way: the parent alone makes those that it had begun."""
+        self._last: dict[str, _Turn] = {}
+        self._lock = Lock()
+
+    @contextmanager
+    def turn(self, key: str | None) -> Generator[None]:
+        """Wait for the equal calls that were there before, and let later ones wait for this one; None: none are equal."""
+        own = _Turn(is_awaited=False)
+        if key is None or not self._enter(key, own):
+            yield
+            return
+        try:
+            if own.before is not None and not own.before.is_awaited:
+                own.before.result()
+            with _within(key):
+                yield
+        finally:
+            self._leave(key, own)
+
+    @asynccontextmanager
+    async def aturn(self, key: str | None) -> AsyncGenerator[None]:
+        """As `turn`, for an awaited call: it waits for blocking and awaited calls alike."""
+        own = _Turn(is_awaited=True)
+        if key is None or not self._enter(key, own):
+            yield
+            return
+        try:
+            if own.before is not None:
+                # Shielded: the turn before is not this call's to cancel.
+                await asyncio.shield(asyncio.wrap_future(own.before))
+            with _within(key):
+                yield
+        finally:
+            self._leave(key, own)
+
+    def is_inside(self, key: str | None) -> bool:
+        """True if this is called from inside a call of that key."""
+        return key in _inside.get()
+
+    def _enter(self, key: str, own: _Turn) -> bool:
+        """Take a place behind the equal calls under way; False if this call could wait for itself."""
+        if self.is_inside(key):
+            return False
+        with self._lock:
+            before = own.before = self._last.get(key)
+            # A turn ends after all before it, so a call behind an awaited one is awaited too.
+            own.is_awaited = own.is_awaited or (before is not None and before.is_awaited)
+            self._last[key] = own
+            return True
+
+    def _leave(self, key: str, own: _Turn) -> None:
+        """End a turn once the one before it has ended: a call that was cancelled while it waited lets nothing overtake."""
+        before, own.before = own.before, None
+
+        def end(_: object = None) -> None:
+            with self._lock:
+                if self._last.get(key) is own:
+                    del self._last[key]
+            own.set_result(None)
+
+        if before is None:
+            end()
+        else:
+            before.add_done_callback(end)
+
+
+@contextmanager
+def _within(key: str) -> Generator[None]:
+    token = _inside.set(_inside.get() | {key})
+    try:
+        yield
+    finally:
+        _inside.reset(token)
