@@ -145,6 +145,24 @@ def test_an_item_that_cannot_be_put_back_is_refused_with_a_reason(
     assert memory.head == head
 
 
+def test_an_item_that_expired_is_listed_and_brought_back(client: Client, store: Store) -> None:
+    """The problem says when it expired; the list of what expired has it, and a search takes no such filter."""
+    memory = store.memory("ann")
+    memory.add("Ann is here.", id="ended", expires=timedelta(milliseconds=1))
+    memory.add("Ann lives in Porto.", id="stays")
+
+    gone = client.ask("PUT", ITEM.format(id="ended"), {"text": "Ann is there."})
+    listed = client.get("/v1/memory/ann?expired=true").json["items"]
+    wrong = client.get("/v1/memory/ann?expired=true&q=here")
+    client.post(f"{ITEM.format(id='ended')}/restore", {"expires": "30d"})
+
+    assert (gone.status, gone.json["code"]) == (404, "memory_item_expired")
+    assert "/restore" in gone.json["advice"]
+    assert [each["id"] for each in listed] == ["ended"]
+    assert (wrong.status, wrong.json["code"]) == (422, "options_conflict")
+    assert client.get("/v1/memory/ann?expired=true").json["items"] == []
+
+
 def test_a_repeated_restore_is_one_and_a_stale_one_is_none(client: Client, store: Store, item: str) -> None:
     """A client that sends it again with its key gets the same answer; with the tag of an older list nothing is done."""
     store.memory("ann").forget(item)

@@ -454,6 +454,44 @@ def test_an_item_that_ended_is_put_back_with_another_end(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["show", "edit", "forget"])
+def test_an_item_that_expired_is_said_to_have_expired(shell: Shell, command: str) -> None:
+    """By the end of its id, too; the printed commands list it and bring it back."""
+    with perdure.open(shell.store, clock=lambda: 1_000_000_000_000_000) as store:
+        whole = store.memory("ann").add("code 1234", expires=timedelta(days=1)).id
+        store.memory("ann").add("code word", id="word")
+    words = ("memory", command, whole[-8:], *(["text"] if command == "edit" else []), "--owner", "ann")
+
+    ended = shell(*words)
+    coded = shell(*words, "--json").error
+    restore, listing = (each.partition("`")[0] for each in ended.err.split("`perdure ")[1:])
+    listed = shell.ok(*shlex.split(listing)).out
+    shell.ok(*shlex.split(restore.replace("TIME", "30d")))
+
+    assert (ended.code, coded["code"]) == (3, "memory_item_expired")
+    assert "expired at 2001-09-10 01:46:40 UTC" in ended.err
+    assert "Did you mean" not in ended.err
+    assert "code 1234" in listed
+    assert "code word" not in listed
+    assert "Bring one back: perdure memory restore" in listed
+    assert shell.ok("memory", "show", whole, "--owner", "ann", "--json").json["item"]["text"] == "code 1234"
+    assert "Nothing has expired of ann." in shell.ok("memory", "ls", "--owner", "ann", "--expired").out
+
+
+def test_a_missing_item_suggests_no_other_owner(shell: Shell, kept: str) -> None:
+    """A person would act on another's memory; items of the owner are named, and an owner without a memory is corrected."""
+    shell.ok("memory", "add", "code 1234", "--owner", "an", "--id", "code")
+
+    none = shell("memory", "forget", "code", "--owner", "ann", "--erase", "--yes")
+    near = shell("memory", "forget", "seet", "--owner", "ann")
+    mistyped = shell("memory", "forget", kept, "--owner", "anna")
+
+    assert (none.code, "Did you mean" in none.err) == (3, False)
+    assert "Did you mean 'seat'?" in near.err
+    assert "'ann'" in mistyped.err.partition("Did you mean")[2]
+    assert shell.ok("memory", "show", "code", "--owner", "an", "--json").json["item"]["text"] == "code 1234"
+
+
 def test_what_cannot_be_put_back_says_where_to_look(shell: Shell, kept: str) -> None:
     """The command that is printed lists the changes of the item; an erased item is refused, and none is written."""
     nothing = shell("memory", "restore", kept, "--owner", "ann")

@@ -119,6 +119,10 @@ COMMANDS: Mapping[str, str] = {
     ),
     "item_expired": "Give it another end with --keep TIME, such as 30d.",
     "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
+    "memory_item_expired": (
+        "Bring it back with <memory restore {item} --owner {owner} --keep TIME>, such as 30d; "
+        "<memory ls --owner {owner} --expired> lists what expired."
+    ),
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (

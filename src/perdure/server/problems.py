@@ -115,6 +115,10 @@ FOR_HTTP: Mapping[str, str] = {
     "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
     "item_expired": "Send another end as `expires`, such as 30d.",
+    "memory_item_expired": (
+        "POST /v1/memory/{owner}/items/{item}/restore with `expires` brings it back; GET /v1/memory/{owner} with `expired` "
+        "lists what expired."
+    ),
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (

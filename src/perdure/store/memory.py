@@ -26,7 +26,7 @@ from perdure.history.revisions import Exactly
 from perdure.history.space import Space
 from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
-from perdure.memory.visibility import Judged, Visibility, as_of, resolve
+from perdure.memory.visibility import Judged, Visibility, as_of, check_not_expired, resolve
 from perdure.memory.write import End, given_fields
 from perdure.model import names
 from perdure.model.digest import Digest
@@ -212,7 +212,7 @@ class Memory:
     def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
         """Read one item, as a moment of this memory's history left it, unset is now.
 
-        Raises `NotFound` if there is none; now also if it was withdrawn or has expired.
+        Raises `NotFound` if there is none; now also if it was withdrawn or has expired (`memory_item_expired`).
         """
         if at is UNSET:
             judge = self._judge()
@@ -228,10 +228,12 @@ class Memory:
             )
         return found
 
-    def items(self, *, kind: ItemKind | None = None, scope: str | None = None) -> Iterator[Remembered]:
-        """Yield all items, sorted by id."""
+    def items(
+        self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
+    ) -> Iterator[Remembered]:
+        """Yield all items, sorted by id; with `expired` those that are not there because they expired."""
         judge = self._judge()
-        for found in judge.items():
+        for found in judge.items(expired=expired):
             item = found.version.item
             if item is not None and kind in (None, item.kind) and scope in (None, item.scope):
                 yield judge.remembered(found)
@@ -470,7 +472,8 @@ class Memory:
 
     def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
-        if found is None or not found.counts:
+        check_not_expired(self._memory, found)
+        if found is None:
             raise self._no_item(id)
         return found
 

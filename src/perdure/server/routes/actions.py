@@ -29,7 +29,6 @@ from perdure.model.ticket import Verdict
 from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
 from perdure.server.keys import SERVER
-from perdure.server.limited import limited
 from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
@@ -48,7 +47,7 @@ from perdure.shapes.threads import (
 )
 from perdure.store.thread import Thread
 
-__all__ = ["Steered", "can_go_on", "is_misnamed", "not_served", "opened", "runner"]
+__all__ = ["Steered", "can_go_on", "is_misnamed", "not_served", "runner"]
 
 _NAMED_MAX = 10  # owners that an error names, and runs that are looked at
 
@@ -233,14 +232,6 @@ async def runner(call: HttpCall, timeline: str) -> aio.Thread | None:
     """Open the thread with its agent, tools included; None if this server cannot run the agent."""
     thread = await call.server.store.off_loop(lambda: _opened(call, timeline))
     return None if thread is None else awaitable(call.server.store, thread)
-
-
-async def opened(call: HttpCall, timeline: str) -> aio.Thread:
-    """Open the thread of the path, for reading on the event loop, perhaps for long."""
-    thread = await call.server.store.off_loop(
-        lambda: limited(call.thread(timeline), call.access, may_be_handed_off=True)
-    )
-    return awaitable(call.server.store, thread)
 
 
 def _opened(call: HttpCall, timeline: str) -> Thread | None:

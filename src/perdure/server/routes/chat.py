@@ -35,6 +35,7 @@ from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
 from perdure.runtime.session.records import RUN
+from perdure.server.limited_handle import opened
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import AgUiMessage, EventWriter, Position, RunAgentInput
@@ -46,7 +47,7 @@ from perdure.server.protocols.run_parts import (
     RunParts,
     history,
 )
-from perdure.server.routes.actions import can_go_on, is_misnamed, not_served, opened, runner
+from perdure.server.routes.actions import can_go_on, is_misnamed, not_served, runner
 from perdure.server.routing import HttpCall, LineQuery, page_size, route
 from perdure.server.streams import EventStream, watched
 from perdure.shapes.lookup import lately, run_of

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from perdure.errors import NotFound, StaleHead
+from perdure.errors import Invalid, NotFound, StaleHead
 from perdure.model.memory import ItemKind
 from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
@@ -52,11 +52,12 @@ def _owners(call: HttpCall) -> Iterator[str]:
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):
-    """What to look for, of which kind and scope."""
+    """What to look for, of which kind and scope; without `q` all is listed, with `expired` what has expired."""
 
     q: str | None = None
     kind: ItemKind | None = None
     scope: str | None = None
+    expired: bool = False
 
 
 @route("GET", "/v1/memory/{owner}", "read")
@@ -65,6 +66,7 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
     memory = _memory(call)
     owner = memory.owner
     if query.q is not None:
+        _check_alone(query, "q", "expired")
         found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
         shapes = [FoundShape.of(each) for each in found]
         answer = MemorySearch(
@@ -76,12 +78,23 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
             missing=None if "vector" in found.legs else _WORDS_ALONE,
         )
         return Paged(answer, None)
-    items = memory.items(kind=query.kind, scope=query.scope)
+    items = memory.items(kind=query.kind, scope=query.scope, expired=query.expired)
     later = (item for item in items if query.after is None or item.id > query.after)
     listed = list(islice(later, query.size + 1))
     shown = [MemoryShape.of(each) for each in listed[: query.size]]
     page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
     return Paged(page, shown[-1].id if page.more else None)
+
+
+def _check_alone(query: MemoryQuery, asked: str, *others: str) -> None:
+    """Raise `Invalid` if a parameter is given together with one that it excludes."""
+    for name in others:
+        if getattr(query, name):
+            raise Invalid(
+                f"`{name}` cannot be given together with `{asked}`; nothing was read.",
+                code="options_conflict",
+                option=name,
+            )
 
 
 class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):

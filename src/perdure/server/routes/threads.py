@@ -608,13 +608,9 @@ def list_runs(call: HttpCall, query: RunsQuery) -> Paged[RunPage]:
     thread = call.thread()
 
     def wanted(each: RunRecord) -> bool:
-        return (
-            (query.after is None or each.id < query.after)
-            and query.state in (None, each.state)
-            and query.timeline in (None, each.timeline)
-        )
+        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
 
-    found = lately(lambda last: thread.runs(limit=last), wanted, query.size)
+    found = lately(lambda last: thread.runs(limit=last, before=query.after), wanted, query.size)
     kept = sorted(found, key=lambda each: each.id)[-query.size :]  # the last were read by id, too
     page = RunPage(
         thread=thread.id,
