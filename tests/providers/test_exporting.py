@@ -156,3 +156,31 @@ def test_an_export_of_what_a_run_said_is_as_it_is_too(store: Store) -> None:
     body = thread.export("gemini-generate").body
 
     assert [each["role"] for each in body["contents"]] == ["user", "model"]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_export_has_no_note_of_ours(store: Store, api: str) -> None:
+    """A result that came after the model had spoken again is behind its call; only a model is told that it was late."""
+    other = {**CALL, "id": "call_2"}
+    late = [
+        {"role": "user", "content": "Is it raining?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "tool_calls": [other]},
+        {"role": "tool", "tool_call_id": "call_2", "content": "sun"},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+    thread = imported(store, late)
+
+    assert "[Perdure note]" not in json.dumps(thread.export(api).body)
+    assert "[Perdure note]" in json.dumps(thread.export(api, sendable=True).body)
+
+
+@pytest.mark.parametrize("silent", [{"content": ""}, {"content": None, "reasoning_content": "Hm"}])
+def test_a_message_that_says_nothing_is_no_edit(store: Store, silent: dict[str, Any]) -> None:
+    """An export leaves it out, and an import of it adds nothing."""
+    thread = imported(store, [*FINISHED, {"role": "assistant", **silent}])
+    before = thread.head
+
+    thread.add(thread.export("openai-chat").body, api="openai-chat", once=True)
+
+    assert thread.head == before

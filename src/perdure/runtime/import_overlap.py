@@ -290,7 +290,8 @@ def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> I
             calls = [call.id for call in message.tool_calls]
         said = [block for block in message.content if not isinstance(block, ReasoningSummary)]
         asked = tuple((tools.get(call.name, call.name), _arguments(call.args)) for call in message.tool_calls)
-        yield at, (message.role, _frozen(msgspec.to_builtins(said)), asked)
+        if said or asked:  # no format keeps a message that says nothing
+            yield at, (message.role, _frozen(msgspec.to_builtins(said)), asked)
 
 
 def _in_chat(result: ToolResult) -> ToolResult:

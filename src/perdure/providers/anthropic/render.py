@@ -263,7 +263,6 @@ class AnthropicTurns(BlockTurns):
         if any(block.get("type") != "text" for block in blocks):
             self._words_alone(exchange.message, where)
         if not self.turns and words:
-            self._lose("converted", where, "system message", "it is part of the system words")
             self.system.append(words)
         else:
             self._lose(

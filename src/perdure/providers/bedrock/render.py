@@ -245,7 +245,6 @@ class BedrockTurns(BlockTurns):
         if any("text" not in block for block in blocks):
             self._words_alone(exchange.message, where)
         if not self.turns:
-            self._lose("converted", where, "system message", "it is part of the system words")
             self.system.append(words)
         else:
             self._lose(

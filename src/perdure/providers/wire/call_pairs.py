@@ -95,7 +95,6 @@ def leading_system(found: Sequence[Exchange], losses: list[Loss]) -> tuple[str, 
     for count, exchange in enumerate(found):
         if exchange.message.role != "system" or exchange.answers:
             return "\n\n".join(said), found[count:]
-        losses.append(_loss("converted", exchange.where, "system message", "it is part of the system words"))
         for at, block in enumerate(exchange.message.content):
             if isinstance(block, Text) and block.text:
                 said.append(block.text)

@@ -139,7 +139,7 @@ def render_as(
 
     With `is_sent` it also has what only a request that is sent needs, such as a user's turn at its end.
     """
-    context = msgspec.structs.replace(context_of(env, at), is_sent=is_sent)
+    context = context_of(env, at, is_sent=is_sent)
     rendered = registry.adapter(api).render(context, model=model)
     body = rendered.body if model else {name: each for name, each in rendered.body.items() if name != "model"}
     return Rendered(body=body, losses=(*_unanswered(context), *rendered.losses))
@@ -155,9 +155,12 @@ def _unanswered(context: Context) -> Iterator[Loss]:
                 yield Loss(kind="repaired", where=where, what="tool result", why=why)
 
 
-def context_of(env: RunEnvironment, at: Digest | None) -> Context:
-    """Return the whole conversation up to a commit, with the agent's instructions and tools."""
-    conversation = Conversation()
+def context_of(env: RunEnvironment, at: Digest | None, *, is_sent: bool = True) -> Context:
+    """Return the whole conversation up to a commit, with the agent's instructions and tools.
+
+    If it is not sent, it has no notes of ours about calls that ended later.
+    """
+    conversation = Conversation(announced=None if is_sent else ())
     words = [entry.words for entry in reader.transcript(env.space, at) if entry.words]
     conversation.extend(taken_out(env.space, message) for message in words)
     for call in conversation.open():
@@ -168,6 +171,7 @@ def context_of(env: RunEnvironment, at: Digest | None) -> Context:
         messages=conversation.messages(),
         tools=agent.specs,
         options=agent.options,
+        is_sent=is_sent,
     )
 
 
