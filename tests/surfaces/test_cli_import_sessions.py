@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,19 @@ def test_a_conversation_of_an_export_that_cannot_be_read_is_named(empty: Shell) 
     assert "cv2" in ended.out
 
 
+def test_an_archive_without_an_export_is_told_what_to_do(empty: Shell) -> None:
+    """It is not taken for a saved conversation, and no store is made; a name inside an archive is no file."""
+    with zipfile.ZipFile(empty.directory / "notes.zip", "w") as archive:
+        archive.writestr("notes.json", '[{"role": "user", "content": "Hi"}]')
+
+    ended = empty("import", "notes.zip", "--agent", "a", "--json")
+    inside = empty("import", "notes.zip/notes.json", "--agent", "a", "--json")
+
+    assert (ended.code, ended.error["code"]) == (2, "import_archive_without_export")
+    assert "Unpack it" in ended.error["hint"]
+    assert (inside.code, empty.store.exists()) == (3, False)
+
+
 def session(folder: Path, name: str) -> None:
     """Save a session of one line."""
     line = '{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"%s","message":{"role":"user","content":"Rain?"}}'
@@ -168,6 +182,80 @@ def test_saved_conversations_among_several_files_are_a_thread_each(empty: Shell)
     assert (first.code, added) == (0, [("one", 2), ("two", 2)])
     assert [(each["thread"], each["messages"]) for each in second.json["sessions"]] == [("one", 1)]
     assert (second.code, second.json["refused"][0]["code"]) == (5, "import_overlaps_from_start")
+
+
+def chat(path: Path, words: str, **more: str) -> None:
+    """Save a conversation of plain words."""
+    said = [{"role": "user", "content": words, **more}, {"role": "assistant", "content": "Hm."}]
+    path.write_text(json.dumps(said))
+
+
+def test_one_saved_conversation_is_imported_as_several_are(empty: Shell) -> None:
+    """It becomes a thread that is named like its file, of the format that is named or found; again adds nothing."""
+    chat(empty.directory / "l.json", "Rain?", name="ann")
+    words = ("import", "l.json", "--format", "openai-chat", "--json")
+
+    nameless = empty(*words)
+    first = empty.ok(*words, "--agent", "g").json
+    again = empty.ok(*words).json
+
+    assert (nameless.code, nameless.error["code"]) == (2, "agent_missing")
+    assert [(each["thread"], each["messages"]) for each in first["sessions"]] == [("l", 2)]
+    assert again["messages"] == 0
+
+
+def test_a_file_whose_format_is_not_decided_is_named(empty: Shell) -> None:
+    """Among several; the others are imported."""
+    chat(empty.directory / "l.json", "Rain?", name="ann")
+    chat(empty.directory / "m.json", "Sun?")
+
+    ended = empty("import", "m.json", "l.json", "--agent", "g", "--json")
+
+    ((source, code, why),) = [(each["source"], each["code"], each["why"]) for each in ended.json["refused"]]
+    assert (ended.code, ended.json["messages"]) == (5, 2)
+    assert (source, code, "l.json" in why) == ("l.json", "format_missing", True)
+
+
+def test_a_directory_of_saved_conversations_is_imported_like_its_files(empty: Shell) -> None:
+    """Other files are counted, and one that cannot be imported is refused by name."""
+    there = empty.directory / "chats"
+    there.mkdir()
+    for name in ("a", "b"):
+        chat(there / f"{name}.json", f"Hello {name}?")
+    (there / "cut.json").write_text('[{"role": "user", "content": "Rain')
+    (there / "notes.txt").write_text("no JSON")
+
+    ended = empty("import", "chats", "--agent", "g", "--json")
+
+    assert (ended.code, [each["thread"] for each in ended.json["sessions"]]) == (5, ["a", "b"])
+    assert [(each["source"], each["code"]) for each in ended.json["refused"]] == [
+        ("chats/cut.json", "not_json")
+    ]
+    assert (ended.json["others"], ended.json["others_first"]) == (1, ["chats/notes.txt"])
+
+
+def test_saved_conversations_beside_sessions_are_passed_over(empty: Shell) -> None:
+    """The directories of tools have files that look like messages: they are named, and named alone they are imported."""
+    there = empty.directory / "there"
+    there.mkdir()
+    session(there, "s1")
+    chat(there / "a.json", "Hello?")
+
+    ended = empty.ok("import", "there", "--json").json
+
+    assert [each["thread"] for each in ended["sessions"]] == ["claude-code:s1"]
+    assert ended["others_first"] == ["there/a.json"]
+
+
+@pytest.mark.parametrize("words", [(), ("--format", "openai-chat")])
+def test_a_directory_without_anything_to_import_is_refused(empty: Shell, words: tuple[str, ...]) -> None:
+    """In one line, and no store is made."""
+    (empty.directory / "there").mkdir()
+    (empty.directory / "there" / "notes.txt").write_text("no JSON")
+
+    ended = empty("import", "there", *words, "--json")
+
+    assert (ended.code, ended.error["code"], empty.store.exists()) == (2, "import_source_empty", False)
 
 
 def test_a_saved_conversation_goes_to_no_thread_of_another(empty: Shell) -> None:
@@ -284,7 +372,7 @@ def test_options_of_a_file_are_refused_with_sessions(empty: Shell, tmp_path: Pat
     (empty.directory / "request.json").write_text('{"messages": []}', encoding="utf-8")
 
     assert empty("import", str(tmp_path), "--whole").code == 2
-    assert empty("import", str(tmp_path), "--format", "openai-chat").code == 2
+    assert empty("import", str(tmp_path), "--format", "openai-chat").code == 5
     assert empty("import", "trip", "request.json", "--format", "openai-chat").code == 2
 
 
@@ -352,7 +440,7 @@ def test_a_tool_that_is_not_known_is_answered_with_those_that_are(empty: Shell) 
 
     assert (ended.code, ended.error["code"]) == (2, "session_format_unknown")
     assert "claude-code, codex, " in ended.error["message"]
-    assert "Did you mean 'claude-code'?" in ended.error["hint"]
+    assert "Did you mean 'claude-ai' or 'claude-code'?" in ended.error["hint"]
     assert not empty.store.exists()
 
 

@@ -149,16 +149,15 @@ def test_a_saved_conversation_is_added_to_the_thread_that_an_option_names(empty:
     assert twice.error["code"] == "options_conflict"
 
 
-def test_what_is_no_session_leads_to_the_import_of_a_conversation(empty: Shell) -> None:
-    """Who names a message list alone is told the command for it, and the formats."""
+def test_what_is_no_session_is_imported_as_a_conversation(empty: Shell) -> None:
+    """A message list alone needs an agent, and its format where the content does not decide it."""
     file = save(empty, ASKED)
     plain = save(empty, [{"role": "user", "content": "Weather?", "name": "ann"}], "plain.json")
 
     alone = empty("import", file, "--json")
     without = empty("import", plain, "--thread", "trip", "--json")
 
-    assert alone.error["code"] == "import_format_unknown"
-    assert f"`perdure import {file} --thread ID --agent NAME`" in alone.error["hint"]
+    assert (alone.error["code"], "--agent NAME" in alone.error["hint"]) == ("agent_missing", True)
     assert without.error["code"] == "format_missing"
     assert all(api in without.error["hint"] for api in ("openai-chat", "anthropic-messages", "ollama-chat"))
     assert "gemini-generate" not in without.error["hint"]
@@ -355,6 +354,27 @@ def test_a_moment_is_rendered_as_it_was(shell: Shell) -> None:
 def test_an_unknown_backend_is_told(shell: Shell, backend: str, code: int) -> None:
     """By name."""
     assert shell("threads", "render", "shopping", "--to", backend).code == code
+
+
+def test_an_export_says_what_only_sending_needs(shell: Shell) -> None:
+    """The request is the conversation; the error stream names what --sendable puts in."""
+    plain = shell("export", "shopping", "--format", "gemini-generate")
+    sendable = shell("export", "shopping", "--format", "gemini-generate", "--sendable")
+
+    assert [each["role"] for each in json.loads(plain.out)["contents"]][-1] == "model"
+    assert [each["role"] for each in json.loads(sendable.out)["contents"]][-1] == "user"
+    assert "--sendable" in plain.err
+    assert "--sendable" not in sendable.err
+    facts = shell("export", "shopping", "--format", "gemini-generate", "--json").json
+    assert [each["kind"] for each in facts["unsendable"]] == ["repaired"]
+
+
+@pytest.mark.parametrize("format", ["sqlite", "otlp"])
+def test_only_a_request_is_made_sendable(shell: Shell, format: str) -> None:
+    """Tables and spans are sent to no model."""
+    ended = shell("export", "shopping", "--format", format, "--sendable", "--json")
+
+    assert ended.error["code"] == "options_conflict"
 
 
 def test_a_request_is_exported_to_a_new_file(shell: Shell) -> None:

@@ -1,12 +1,12 @@
 // A list that comes in pages: the first one follows what its address reads, and `more` adds the next one.
-import { getWithTag, type Problem } from './api';
+import { getWithTag, type Answered, type Problem } from './api';
 import { asProblem, Loaded } from './load.svelte';
 
 interface Page { next?: string | null }
 
 export class Pages<P extends Page, T> {
   isBusy = $state(false);
-  #first: Loaded<{ body: P; etag: string | null }>;
+  #first: Loaded<Answered<P>>;
   #further = $state.raw<P[]>([]);
   #failed = $state.raw<Problem | null>(null);
 
@@ -32,6 +32,16 @@ export class Pages<P extends Page, T> {
 
   get next(): string | null {
     return (this.#further.at(-1) ?? this.#first.data?.body)?.next ?? null;
+  }
+
+  /** Whether more than the first page is read. */
+  get isLong(): boolean {
+    return this.#further.length > 0;
+  }
+
+  /** How long the server took for the first page. */
+  get tookMs(): number {
+    return this.#first.tookMs;
   }
 
   get isRead(): boolean {

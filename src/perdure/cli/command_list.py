@@ -91,6 +91,7 @@ _THREADS = {
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "seal": "Seal a timeline: it takes no more writes",
+    "redact": "Redact a message, a call or an artifact: its words go for good",
     "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
 
@@ -136,8 +137,9 @@ _MEMORY = {
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
     "log": "Show the changes of an owner's memory, newest first",
+    "moves": "List what was done to an owner's memory with every undo and redo, newest first",
     "add": "Add an item to the memory of an owner",
-    "edit": "Correct the text of an item; its past stays in the history",
+    "edit": "Correct an item; its past stays in the history",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "restore": "Put one item back as it was before its last change, or at a commit",
     "undo": "Undo the last change of an owner's memory, whichever item it was about",
@@ -222,7 +224,9 @@ ALONE = {
     "costs": Alone("Show what models cost", "Work"),
     "sql": Alone("Query the store in SQL, read-only", "Work"),
     "import": Alone(
-        "Import sessions of other tools, or a saved conversation, as threads", "Work", "import_:import_"
+        "Import sessions of other tools, or a saved conversation, as threads",
+        "Work",
+        "import_.command:import_",
     ),
     "export": Alone("Export a thread in a vendor's format, to git, as plain tables, or as spans", "Work"),
     "verify": Alone("Verify everything that is stored", "Care"),

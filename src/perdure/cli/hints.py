@@ -79,6 +79,9 @@ COMMANDS: Mapping[str, str] = {
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
     "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
+    "erasure_not_undone": (
+        "To also take back the change before it, use <memory undo --owner {owner} --changes {changes}>."
+    ),
     "failed_run_call_unclear": (
         "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
         "<runs resume THREAD {run} --code MODULE:NAME>."
@@ -100,8 +103,8 @@ COMMANDS: Mapping[str, str] = {
         "<runs release THREAD>."
     ),
     "import_format_unknown": (
-        "Name a file, a directory or a database of one of these tools. A saved conversation of an API goes to a thread: "
-        "<import {source} --thread ID --agent NAME>."
+        "Name a file, a directory or a database of that tool, or leave --format out: it is found by the content. A saved "
+        "conversation of an API needs --agent NAME instead."
     ),
     "import_overlaps": (
         "To have both, fork the moment before with <threads fork THREAD NAME --at {after}>, and import it with "
@@ -116,11 +119,15 @@ COMMANDS: Mapping[str, str] = {
     ),
     "item_expired": "Give it another end with --keep TIME, such as 30d.",
     "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
+    "memory_item_expired": (
+        "Bring it back with <memory restore {item} --owner {owner} --keep TIME>, such as 30d; "
+        "<memory ls --owner {owner} --expired> lists what expired."
+    ),
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
-        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
-        "equal on both timelines."
+        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make the "
+        "values equal."
     ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
@@ -139,6 +146,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
+    "range_not_found": "See what there is with <threads turns THREAD --timeline {timeline}>.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
     "replay_out_of_order": (
@@ -173,6 +181,10 @@ COMMANDS: Mapping[str, str] = {
         "<runs cancel THREAD>."
     ),
     "server_not_named": "{back}To stay on that server, add {stay}. To go to the other one, add {leave}.",
+    "session_not_for_thread": (
+        "Name one of them with --session ID, or leave --thread out: each session becomes a thread of its own."
+    ),
+    "session_not_found": "Leave --session out: each session becomes a thread of its own, and the report names them.",
     "store_not_found": "Create one with <init>, or name another with --store or $PERDURE_STORE.",
     "switch_blocked": (
         "Choose another backend, or let the agent's policy pass {topics}: with spec.policy in the file of "

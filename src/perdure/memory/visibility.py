@@ -5,7 +5,9 @@ later version of the same item counts.  With the snapshot of an earlier answer r
 again: the versions that were withdrawn then are withdrawn now.
 
 `standing` is the pure rule: of the versions of one item, in order, the last one whose commit is reachable
-counts.  If a version that forgot the item is withdrawn, the version before it counts again.
+counts.  If a version that forgot the item is withdrawn, the version before it counts again.  Of the last ones that say
+the same, because several sources did, that of the strongest source counts: what a user said stays a user's, also if a
+model notes it again, and where the user's turn is undone it is the model's.
 
 `resolve` returns the version that `mem://<scope>/<owner>/<id>@<commit>` names.
 """
@@ -13,6 +15,7 @@ counts.  If a version that forgot the item is withdrawn, the version before it c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
@@ -23,6 +26,7 @@ from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
+    TRUSTS,
     MemoryChange,
     MemoryItem,
     Reference,
@@ -34,21 +38,35 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Visibility", "Judged", "as_of", "resolve"]
+__all__ = ["Visibility", "Judged", "as_of", "check_not_expired", "item_at", "resolve"]
 
 
 _T = TypeVar("_T")
 
 
-def standing(
+def agreeing(
     versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
-) -> tuple[_T, Version] | None:
-    """Return the last version that counts, with its location; None if none does, or if it forgot the item."""
+) -> Iterator[tuple[_T, Version, MemoryItem]]:
+    """Yield the last version that counts, with its location and its item, and those before it that say the same.
+
+    None if none counts, or if the last one forgot the item.
+    """
+    last: MemoryItem | None = None
     for each in reversed(versions):
         version = read(each)
         if counts(each, version):
-            return None if version.item is None else (each, version)
-    return None
+            if version.item is None or (last is not None and not version.item.says_same(last)):
+                return
+            last = version.item
+            yield each, version, last
+
+
+def standing(
+    versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
+) -> tuple[_T, Version] | None:
+    """Return the most trusted of the versions that agree, of equal ones the last, with its location; None: there is none."""
+    found = min(agreeing(versions, read, counts), key=lambda each: TRUSTS.index(each[2].trust), default=None)
+    return None if found is None else (found[0], found[1])
 
 
 def is_expired(item: MemoryItem, now: int) -> bool:
@@ -100,37 +118,49 @@ class Visibility:
         self.memory.load([found[path] for path in paths if path in found])
 
     def item(self, id: str) -> Judged | None:
-        """Return the version of an item that counts; None if there is none."""
+        """Return the version of an item that counts, or one that does not because it expired; None if there is none."""
         entries, counting = self._item(id)
         found = next((each for each in entries if each.path == counting), None)
         return None if found is None else self.of(id, found.path, found.value)
 
     def equal_to(self, wanted: MemoryItem) -> Judged | None:
-        """Return an item that counts and says the same; None: there is none."""
+        """Return an item that counts and says the same, of several the most trusted; None: there is none."""
         if wanted.expires_at is not None:
             return None
         found = map(self.item, self.memory.ids_with(wanted.text, self.sight.root))
-        return next(
-            (each for each in found if each and each.counts and _item(each.version).says_same(wanted)), None
-        )
+        equal = [each for each in found if each and each.counts and _item(each.version).says_same(wanted)]
+        return min(equal, key=lambda each: TRUSTS.index(_item(each.version).trust), default=None)
 
-    def id_for(self, wanted: MemoryItem, written: Mapping[str, MemoryChange]) -> str:
-        """Return the id of an item that says the same, one that is `written` first; a new id if there is none."""
+    def id_for(self, wanted: MemoryItem, written: Mapping[str, MemoryChange]) -> tuple[str, bool]:
+        """Return the id of an item that says the same, and whether nothing has to be written; a new id if there is none.
+
+        One that is `written` comes first.  To one that an undo of a thread may take away the caller adds a version.
+        """
         for own in written.values():
             if own.item is not None and own.item.says_same(wanted):
-                return own.id
+                return own.id, own.item.is_as_trusted(wanted)
         equal = self.equal_to(wanted)
-        return self.memory.space.ids() if equal is None or equal.id in written else equal.id
+        if equal is None or equal.id in written:
+            return self.memory.space.ids(), False
+        return equal.id, self.is_kept(equal.id, wanted)
 
-    def items(self) -> Iterator[Judged]:
-        """Yield all versions that count, by id, reading lazily."""
+    def is_kept(self, id: str, wanted: MemoryItem) -> bool:
+        """True if an item says so already, from as strong a source, by a version that no undo of a thread takes away."""
+        entries, _ = self._item(id)
+        return any(
+            version.source is None and item.is_as_trusted(wanted) and item.says_same(wanted)
+            for _, version, item in agreeing(entries, self.memory.version, self._counts)
+        )
+
+    def items(self, *, expired: bool = False) -> Iterator[Judged]:
+        """Yield all versions that count, or those that would if they had not expired, by id, reading lazily."""
         last = None
         for entry in self._tree.entries("/items/"):
             id, _ = parse_version_path(entry.path)
             if id != last:
                 last = id
                 found = self.item(id)
-                if found is not None and found.counts:
+                if found is not None and found.counts is not expired:
                     yield found
 
     def remembered(self, judged: Judged) -> Remembered:
@@ -190,6 +220,22 @@ def _item(version: Version) -> MemoryItem:
     return version.item
 
 
+def check_not_expired(memory: OwnerMemory, found: Judged | None) -> None:
+    """Raise `NotFound` if an item is not there because it expired."""
+    until = None if found is None or found.counts else _item(found.version).expires_at
+    if found is None or until is None:
+        return
+    ended = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=until)
+    raise NotFound(
+        f"item '{found.id}' of '{memory.owner}' expired at {ended:%Y-%m-%d %H:%M:%S} UTC; nothing was done.",
+        code="memory_item_expired",
+        advice="restore(id, expires=…) brings it back with another end.",
+        item=found.id,
+        owner=memory.owner,
+        expired_at=until,
+    )
+
+
 def resolve(memory: OwnerMemory, text: str) -> Remembered:
     """Return the item that a reference names: as of its commit, or now if it has none.
 
@@ -214,6 +260,17 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
 
     Where a policy has let the state of that commit go, the version that it wrote may still stand.
     """
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[0].remembered(found[1])
+
+
+def item_at(memory: OwnerMemory, id: str, commit: Digest) -> MemoryItem | None:
+    """Return what `as_of` does, without the reference to it."""
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[1].version.item
+
+
+def _judged_at(memory: OwnerMemory, id: str, commit: Digest) -> tuple[Visibility, Judged] | None:
     judge = Visibility(memory, None, None, commit=commit)
     try:
         entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
@@ -225,10 +282,12 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
         if not entries:
             raise
     # Not from the cache: an erased item is no item that was forgotten there, but raises `Forgotten`.
-    version = decode_version(memory.space.body(entries[-1].value)) if entries else None
-    if version is None or version.item is None:
+    last = decode_version(memory.space.body(entries[-1].value)) if entries else None
+    if last is None or last.item is None:
         return None
-    return judge.remembered(Judged(id, entries[-1], version, counts=True))
+    stood = standing(entries, memory.version, lambda _, __: True) if len(entries) > 1 else None
+    entry, version = (entries[-1], last) if stood is None else stood
+    return judge, Judged(id, entry, version, counts=True)
 
 
 def _now(memory: OwnerMemory, id: str) -> Remembered | None:

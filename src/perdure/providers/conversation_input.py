@@ -1,28 +1,32 @@
 """Reads what a program has of a conversation: as JSON, in which wire format it is, and what is lost on the way.
 
 An object of a vendor's SDK is known by what it can do, `model_dump`, so no SDK is imported; its package names the format.
-Messages of LangChain, as objects and in the three forms in which they are saved, become `openai-chat`.  Text that is no
-Unicode is repaired.
+Messages of frameworks become `openai-chat`.  Text that is no Unicode is repaired.
 
 In JSON each sign of a format is a field that one format alone has.  A conversation of plain words has none: it is the
-same in several formats, and a person has to name the one that is meant.  A call with its arguments as text is taken for
-`openai-chat`, whose dialects write it in the same way.
+same in several formats.  The name of a model decides if its maker has one of them; else a person has to name the one that
+is meant.  A call with its arguments as text is taken for `openai-chat`, whose dialects write it in the same way.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeGuard, cast
 
 import msgspec
 
+from perdure.errors import Invalid
 from perdure.model.text import well_formed
-from perdure.providers import registry
+from perdure.providers import catalog, registry
 from perdure.providers.contract import Loss
+from perdure.providers.framework_messages import chat_messages, is_of_framework
 from perdure.providers.wire.malformed import malformed
 
 __all__ = ["PreparedInput", "as_json", "formats_of", "prepared"]
@@ -38,6 +42,9 @@ _PACKAGES = {  # of the classes of SDKs
 }
 # What an SDK made of an answer; no API takes it back.
 _OF_A_HELPER = frozenset({"parsed", "parsed_arguments"})
+_OF_USE_CHAT = frozenset(
+    {"id", "trigger", "messageId"}
+)  # beside the messages that it sends to a program's server
 
 _DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
@@ -53,6 +60,12 @@ _BODIES = {
     "toolConfig": "bedrock-converse",
     "stopReason": "bedrock-converse",
 }
+_MAKERS = {  # of models, by the formats of their own servers
+    "openai": ("openai-responses", "openai-chat"),
+    "anthropic": ("anthropic-messages",),
+    "google": ("gemini-interactions", "openai-chat"),
+    "mistral": ("mistral-chat",),
+}
 _FIELDS = ("output", "steps", "content", "message")  # of replies whose format their content does not decide
 _OF_BODIES = ("messages", "input", "contents", "choices", "candidates", "output", "steps", "message")
 _OF_ANTHROPICS_REPLY = ("model", "stop_reason", "usage")
@@ -67,25 +80,13 @@ _BLOCKS = {
     "output_text": "openai-responses",
 }
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
-
-_LANGCHAIN_ROLES = {
-    "human": "user",
-    "user": "user",
-    "ai": "assistant",
-    "assistant": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
-}
-_LANGCHAIN_CLASSES = {f"{role.title()}Message": role for role in ("human", "system", "tool", "function")} | {
-    "AIMessage": "ai"
-}
-# Blocks of calls, which `tool_calls` repeats.
-_LANGCHAIN_REPEATED = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
-# Fields of a message that are read, or say nothing.
-_LANGCHAIN_READ = frozenset(
-    {"role", "type", "content", "tool_calls", "invalid_tool_calls", "tool_call_id", "id", "name", "example"}
+_PARTS = frozenset(  # of Gemini, each with one of these
+    {
+        *("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode"),
+        *("codeExecutionResult", "toolCall", "toolResponse", "thought", "thoughtSignature"),
+        *("function_call", "function_response", "inline_data", "file_data", "executable_code"),
+        *("code_execution_result", "tool_call", "tool_response", "thought_signature"),
+    }
 )
 
 
@@ -107,19 +108,16 @@ def prepared(given: object) -> PreparedInput:
     """Return `given` as JSON that can be stored, and the formats that it can have."""
     plain = as_json(given)
     losses = [
-        Loss(
-            kind="repaired", where=where, what="character", why="one half of it is no text; it became U+FFFD"
-        )
+        Loss(kind="repaired", where=where, what="character", why="a part of it is no text; it became U+FFFD")
         for where in _halves(plain, "")
     ]
     value = _whole(plain) if losses else plain
     value = [value] if _is_message(value) else value
-    listed = _listed(value)
-    chat = _from_langchain(listed, losses) if any(map(_is_langchain, listed)) else None
+    chat = chat_messages(_listed(value), losses)
     if chat is None:
         formats = tuple(dict.fromkeys(_packages(given))) or _formats(value)
         return PreparedInput(value=value, formats=formats, losses=tuple(losses))
-    body = _mapping(value)
+    body = {name: held for name, held in _mapping(value).items() if name not in _OF_USE_CHAT}
     value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
 
@@ -130,7 +128,7 @@ def _is_message(value: object) -> bool:
     if any(field in body for field in _OF_BODIES):
         return False
     is_reply = body.get("role") == "assistant" and any(field in body for field in _OF_ANTHROPICS_REPLY)
-    return _is_langchain(body) or (isinstance(body.get("role"), str) and not is_reply)
+    return is_of_framework(body) or (isinstance(body.get("role"), str) and not is_reply)
 
 
 def _listed(value: object) -> list[object]:
@@ -164,101 +162,6 @@ def _whole(value: object, depth: int = 0) -> Any:
     return value
 
 
-def _is_langchain(message: object) -> bool:
-    """True for a message in LangChain's words: a role or type such as `human`, data in `data`, or a constructor."""
-    fields = _mapping(message)
-    if fields.get("type") == "constructor" and "lc" in fields:
-        return True
-    if "role" in fields:
-        return fields["role"] in ("human", "ai")
-    return _langchain_role(fields.get("type")) is not None and ("content" in fields or "data" in fields)
-
-
-def _langchain_role(kind: object) -> str | None:
-    name = kind.removesuffix("Chunk") if isinstance(kind, str) else ""
-    return _LANGCHAIN_ROLES.get(_LANGCHAIN_CLASSES.get(name, name))
-
-
-def _from_langchain(messages: Sequence[object], losses: list[Loss]) -> list[object]:
-    """Return messages of LangChain as Chat messages; others stay, for the adapter to read or to refuse."""
-    found: list[object] = []
-    for at, message in enumerate(messages):
-        fields = _mapping(message)
-        kind = fields.get("type")
-        if kind == "constructor" and "lc" in fields:
-            kind, fields = (_list(fields.get("id")) or [""])[-1], _mapping(fields.get("kwargs"))
-        elif isinstance(fields.get("data"), dict):
-            fields = _mapping(fields["data"])
-        role = _langchain_role(fields.get("role") or kind)
-        found.append(message if role is None else _chat_message(role, fields, f"messages[{at}]", losses))
-    return found
-
-
-def _chat_message(role: str, fields: Mapping[str, Any], where: str, losses: list[Loss]) -> dict[str, Any]:
-    more = _mapping(fields.get("additional_kwargs"))
-    reasoning = [each for each in (more.get("reasoning_content"),) if isinstance(each, str) and each]
-    content = fields.get("content")
-    made: dict[str, Any] = {"role": role, "content": content}
-    if isinstance(content, list):
-        made["content"] = _chat_parts(cast("list[object]", content), f"{where}.content", reasoning, losses)
-    if reasoning and role == "assistant":
-        made["reasoning_content"] = "\n\n".join(reasoning)
-    calls = [*_list(fields.get("tool_calls")), *_list(fields.get("invalid_tool_calls"))]
-    if role == "assistant" and calls:
-        made["tool_calls"] = [_chat_call(_mapping(call)) for call in calls]
-        made["content"] = made["content"] or None
-    if role == "tool":
-        made["tool_call_id"] = fields.get("tool_call_id")
-        if fields.get("status") == "error":
-            why = "a Chat message cannot say that a result is an error; its words are kept"
-            losses.append(Loss(kind="converted", where=where, what="status", why=why))
-    if isinstance(fields.get("id"), str):
-        made["id"] = fields["id"]
-    if role != "tool" and fields.get("name"):
-        made["name"] = fields["name"]
-    for name in (name for name, held in fields.items() if held and name not in _LANGCHAIN_READ | {"status"}):
-        why = "it is LangChain's own, and no part of a message"
-        losses.append(Loss(kind="dropped", where=f"{where}.{name}", what=name, why=why))
-    return made
-
-
-def _chat_parts(
-    content: list[object], where: str, reasoning: list[str], losses: list[Loss]
-) -> list[object] | str:
-    found: list[object] = []
-    for at, block in enumerate(content):
-        part = _mapping(block)
-        kind = part.get("type")
-        thought = part.get("reasoning") or part.get("thinking")
-        if isinstance(block, str):
-            found.append({"type": "text", "text": block})
-        elif kind == "text":
-            found.append({"type": "text", "text": part.get("text")})
-        elif kind in ("image_url", "input_audio", "file"):
-            found.append(block)
-        elif kind == "image" and isinstance(data := part.get("base64") or part.get("data"), str):
-            url = f"data:{part.get('mime_type') or 'image/png'};base64,{data}"
-            found.append({"type": "image_url", "image_url": {"url": url}})
-        elif kind == "image" and isinstance(part.get("url"), str):
-            found.append({"type": "image_url", "image_url": {"url": part["url"]}})
-        elif kind in ("reasoning", "thinking") and isinstance(thought, str):
-            reasoning.append(thought)
-        elif kind not in _LANGCHAIN_REPEATED:
-            why = "this kind of content has no form in a Chat message"
-            losses.append(Loss(kind="dropped", where=f"{where}[{at}]", what=str(kind)[:80], why=why))
-    return found
-
-
-def _chat_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = call.get("args")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {
-        "id": call.get("id"),
-        "type": "function",
-        "function": {"name": call.get("name"), "arguments": text},
-    }
-
-
 def as_json(given: object, where: str = "", depth: int = 0) -> object:
     """Return `given`, which is at `where`, with each object of an SDK as the JSON that its API has.
 
@@ -282,8 +185,13 @@ def as_json(given: object, where: str = "", depth: int = 0) -> object:
         return as_json(given.value, where, depth)
     if isinstance(given, datetime):
         return given.isoformat().replace("+00:00", "Z")
+    if isinstance(given, Decimal):
+        return str(given)
     if isinstance(given, bytes | bytearray) and depth:
         return b64encode(given).decode()
+    if is_dataclass(given) and not isinstance(given, type):  # messages of pydantic-ai
+        held = {each.name.lstrip("_"): getattr(given, each.name) for each in fields_of(given)}
+        return as_json({name: each for name, each in held.items() if each is not None}, where, depth)
     if not _is_of_an_sdk(given):
         if depth and not isinstance(given, int | float | None):
             raise malformed(where, f"is a value of the type {type(given).__name__}, which JSON does not have")
@@ -337,15 +245,52 @@ def _formats(given: object) -> tuple[str, ...]:
     if signs:
         return tuple(signs)
     if "input" in body:
-        return "openai-responses", "gemini-interactions"
-    if set(body) <= {"messages"} and all(map(_is_plain, messages := _messages(given))) and messages:
-        return ("openai-chat",)  # it means the same in each of them
+        return _of_model(body.get("model"), ("openai-responses", "gemini-interactions"))
     if "messages" in body or any("role" in each for each in _messages(given)):
-        return _CHATS
+        fits = _of_model(body.get("model"), _CHATS)
+        is_plain = set(body) <= {"messages", "model"} and all(map(_is_plain, _messages(given)))
+        # Plain words mean the same in each of them.
+        return ("openai-chat",) if len(fits) > 1 and is_plain and _messages(given) else fits
     fits = any(field in body for field in _FIELDS) or any(
         field in each for each in _messages(given) for field in ("content", "parts", "type")
     )
     return registry.APIS if fits else ()
+
+
+def _of_model(name: object, fits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the formats in `fits` that the maker's own server of a model speaks; all if its name decides none.
+
+    A size in a name is another server's, as Ollama has it.
+    """
+    if not isinstance(name, str) or ":" in name:
+        return fits
+    try:
+        target = registry.find_target(name)
+    except Invalid:  # several servers have it
+        return fits
+    if target is None:
+        apis = _MAKERS.get(_maker(name), ())
+    elif target.provider == "ollama":
+        return fits  # which has two formats of chat
+    else:
+        apis = _MAKERS.get(target.provider, (target.api,))
+    return tuple(api for api in fits if api in apis) or fits
+
+
+def _maker(model: str) -> str:
+    """Return who makes the models whose names begin with the same word, for one that the catalog does not have.
+
+    Empty: nobody, or several, or the name has a folder, as those of servers that serve others' models.
+    """
+    word = _first_word(model) if "/" not in model else ""
+    known = catalog.shipped().models
+    found = [maker for maker in _MAKERS if word in map(_first_word, known.get(maker, {}))]
+    return found[0] if word and len(found) == 1 else ""
+
+
+def _first_word(model: str) -> str:
+    found = re.match("[a-z]+", model.lower())
+    return found[0] if found else ""
 
 
 def _is_plain(message: Mapping[str, Any]) -> bool:
@@ -376,7 +321,7 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             and isinstance(message.get("arguments", ""), str)
         ):
             yield "openai-responses"
-        if "parts" in message:
+        if any(map(_is_geminis, _list(message.get("parts")) or [message.get("parts")])):
             yield "gemini-generate"
         if message.get("role") == "tool" and ("tool_call_id" in message or "tool_name" in message):
             yield "ollama-chat" if "tool_name" in message else "openai-chat"
@@ -385,6 +330,12 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if isinstance(arguments, str | dict):
                 yield "openai-chat" if isinstance(arguments, str) else "ollama-chat"
         yield from _signs_of_blocks([_mapping(block) for block in _list(message.get("content"))])
+
+
+def _is_geminis(part: object) -> bool:
+    """True for a part that Gemini knows; parts of other programs say their kind."""
+    fields = _mapping(part)
+    return isinstance(part, str) or ("type" not in fields and not _PARTS.isdisjoint(fields))
 
 
 def _signs_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

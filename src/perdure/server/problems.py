@@ -11,10 +11,10 @@ it may be another person's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from perdure import errors
 from perdure.errors import PerdureError, RunFailed
 from perdure.runtime.session.result import Result
+from perdure.shapes.text import named
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
@@ -95,6 +96,7 @@ FOR_HTTP: Mapping[str, str] = {
     "call_waits_for_child": "Decide what the child waits for: GET /v1/approvals lists it.",
     "child_gone": f"Find out what it did, and state the outcome of the call with {_RESOLVE}.",
     "cursor_invalid": "Send the `id` of an earlier event, or the `next` of an earlier page.",
+    "erasure_not_undone": "Send the number in `changes` of the facts as `changes`, to also take back the change before it.",
     "failed_run_call_unclear": (
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),
@@ -113,11 +115,14 @@ FOR_HTTP: Mapping[str, str] = {
     "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
     "item_expired": "Send another end as `expires`, such as 30d.",
+    "memory_item_expired": (
+        "POST /v1/memory/{owner}/items/{item}/restore with `expires` brings it back; GET /v1/memory/{owner} with `expired` "
+        "lists what expired."
+    ),
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (
-        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make them equal on '
-        "both timelines."
+        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make the values equal.'
     ),
     "model_not_found": "If it is new, add it to the file of models of the server.",
     "not_a_backend": "Give a name such as 'anthropic:…', with a provider and a model; GET /v1/backends lists known ones.",
@@ -139,6 +144,7 @@ FOR_HTTP: Mapping[str, str] = {
     ),
     "path_not_found": f"GET {_THREAD}/state lists the paths.",
     "price_unknown": "Put the price into the file of models of the server.",
+    "range_not_found": f"GET {_THREAD}/turns lists the turns of a timeline.",
     "reconcile_hook_missing": f"State the outcome with {_RESOLVE}.",
     "recorded_step_missing": f"GET {_THREAD}/context without `at` has what the next step would be shown.",
     "request_not_signed": "Say whose server it is where the code of the server declares the backend.",
@@ -374,14 +380,5 @@ def _facts(error: PerdureError) -> dict[str, Any]:
         if isinstance(value, Report):
             value = ReportShape.of(value, told=error.message)
         with suppress(TypeError, ValueError):
-            found[name] = msgspec.to_builtins(_plain(value), str_keys=True)
+            found[name] = msgspec.to_builtins(named(value), str_keys=True)
     return found
-
-
-def _plain(value: object) -> object:
-    """Return named tuples as objects with names, as facts about paths are."""
-    if not isinstance(value, tuple | list):
-        return value
-    items = cast("Sequence[object]", value)
-    names: tuple[str, ...] | None = getattr(items, "_fields", None)
-    return [_plain(each) for each in items] if names is None else dict(zip(names, items, strict=True))

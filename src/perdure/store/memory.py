@@ -9,14 +9,16 @@ this owner have written are here too, as long as the commit that wrote them can 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, gc_generation, reader, timelines
@@ -24,8 +26,8 @@ from perdure.history.revisions import Exactly
 from perdure.history.space import Space
 from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
-from perdure.memory.index import read_versions
-from perdure.memory.visibility import Judged, Visibility, as_of, resolve
+from perdure.memory.visibility import Judged, Visibility, as_of, check_not_expired, resolve
+from perdure.memory.write import End, given_fields
 from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
@@ -43,10 +45,17 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.model.names import made_at_of
-from perdure.model.patch import Put
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
-from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
+from perdure.store.plumbing.memory_log import (
+    ERASED,
+    MemoryLogEntry,
+    MemoryMove,
+    entry_of,
+    is_withdrawn,
+    move_of,
+)
+from perdure.store.plumbing.revisions import Moment, Wanted
 
 if TYPE_CHECKING:
     from perdure.store.upkeep import retention
@@ -60,7 +69,6 @@ _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGES_READ = 16  # of an item at first, for the value that it had before
 _LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
 _CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
-_End: TypeAlias = "datetime | timedelta | UnsetType | None"  # unset: as it was
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
 
 
@@ -89,44 +97,92 @@ class Memory:
         self,
         text: str,
         *,
-        kind: ItemKind = "semantic",
-        scope: str = "user",
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
         id: str | None = None,
         trust: Trust = "user",
-        expires: datetime | timedelta | None = None,
+        expires: End = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
-        """Add an item; an existing `id` replaces that item.  `author` is recorded as the person or program that did so.
+        """Add an item, semantic and of scope `user` unless said otherwise, which stays until `forget`.
 
-        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
-        one that a thread wrote no longer depends on that thread then.
+        Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope and end stay
+        unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no item.
 
-        `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
-        until `forget`.  With `op_id` the call can be repeated safely, also without an `id`.  Raises `Invalid`, having
-        written nothing, for a text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD
-        replaces it.
+        Without an `id`, an item that says the same is returned instead: the same text but for case and white space, of the
+        same kind and scope, neither of which expires, from a source that is as strong or stronger (system, user, model,
+        tool, import).  It no longer depends on a thread that wrote it.  If its source is weaker, it gets these words
+        and their source, under its id: what a model noted is a user's once the user says it.
+
+        `trust` is the source of this text, so it is never taken from an item that was there.  `expires` is the time when
+        the item ends, or its lifetime.  `author` is recorded as the person or program that did this.  With `op_id` the
+        call can be repeated safely, also without an `id`.  Raises `Invalid`, having written nothing, for a text with a
+        lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
         """
         space = self._memory.space
-        now = space.clock()
-        wanted = MemoryItem(
-            text=remade(text) if trust in _UNTRUSTED else text,
-            kind=kind,
-            scope=scope,
-            trust=trust,
-            at=now,
-            expires_at=write.until(expires, now),
-        )
-        version = Version(item=check_item(wanted))
+        now, said = space.clock(), remade(text) if trust in _UNTRUSTED else text
+        fields = given_fields(now, text=said, trust=trust, kind=kind, scope=scope, expires=expires)
+        wanted = check_item(MemoryItem(at=now, **fields))
         if op_id is not None and id is None:
             id = self._written_by(op_id)
         if id is not None:
-            return self._written(check_item_id(id), version, "memory.add", op_id, author)
+            return self._put(check_item_id(id), wanted, fields, op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
-        if equal is None:
-            return self._written(space.ids(), version, "memory.add", op_id, author)
-        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
+        there = None if equal is None else equal.version.item
+        if equal is None or there is None or not there.is_as_trusted(wanted):
+            return self._put(equal.id if equal else space.ids(), wanted, fields, op_id, author)
+        if judge.is_kept(equal.id, wanted):
+            return judge.remembered(equal)
+        if there.trust == trust:
+            return self.keep(equal.id, author=author)
+        # The words stay if that thread takes them back, but then as those of this weaker source.
+        return self._written(equal.id, Version(item=wanted), "memory.add", op_id, author, beside=True)
+
+    def edit(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
+        trust: Trust | UnsetType = UNSET,
+        expires: End = UNSET,
+        op_id: str | None = None,
+        author: str | None = None,
+    ) -> Remembered:
+        """Change an item: what is not given stays as it is, the words too if `text` is None; `expires=None` removes the end.
+
+        `trust` is the source of the new words, a user unless another is given; without a `text` it stays.  The item no
+        longer depends on a thread that wrote it.  If nothing would change, the item is returned and nothing is written.
+        Raises `NotFound`, having written nothing, if there is no such item now: it was forgotten or withdrawn, or it
+        expired.
+        """
+        space = self._memory.space
+        said: Trust | UnsetType = "user" if text is not None and isinstance(trust, UnsetType) else trust
+        if text is not None and said in _UNTRUSTED:
+            text = remade(text)
+        now = space.clock()
+        fields = given_fields(now, text=text, trust=said, kind=kind, scope=scope, expires=expires)
+
+        def edited(commit: Digest | None) -> Version:
+            found = self._standing(
+                Visibility(self._memory, None, None, commit=commit), check_item_id(id)
+            ).version
+            assert found.item is not None, "an item that counts has words"
+            item = check_item(msgspec.structs.replace(found.item, at=now, **fields))
+            return Version(item=item, origin=None if text is not None else found.source or found.origin)
+
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            there, item = self.get(id), edited(self.head.commit).item
+            if item is not None and _is_equal(item, there):
+                return there
+        meant = [str(each) for each in (text, kind, scope, trust, expires)]
+        done = write.write(
+            space, id, edited, reason="memory.edit", op_id=op_id, author=_checked(author), meant=meant
+        )
+        return self._as_written(id, done)
 
     def search(
         self,
@@ -140,7 +196,9 @@ class Memory:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
         `legs` says how it was searched: by words alone unless the store was opened with `embed`.
-        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
+        With `similarity_min` nothing of less similarity is found, by its words either, unless it or the query has no
+        vector.  None: by its words an item is found whatever its similarity, by meaning from 0.22 on with "minilm" and
+        from -1 on with a function.
         """
         found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
@@ -154,7 +212,7 @@ class Memory:
     def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
         """Read one item, as a moment of this memory's history left it, unset is now.
 
-        Raises `NotFound` if there is none; now also if it was withdrawn or has expired.
+        Raises `NotFound` if there is none; now also if it was withdrawn or has expired (`memory_item_expired`).
         """
         if at is UNSET:
             judge = self._judge()
@@ -170,10 +228,12 @@ class Memory:
             )
         return found
 
-    def items(self, *, kind: ItemKind | None = None, scope: str | None = None) -> Iterator[Remembered]:
-        """Yield all items, sorted by id."""
+    def items(
+        self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
+    ) -> Iterator[Remembered]:
+        """Yield all items, sorted by id; with `expired` those that are not there because they expired."""
         judge = self._judge()
-        for found in judge.items():
+        for found in judge.items(expired=expired):
             item = found.version.item
             if item is not None and kind in (None, item.kind) and scope in (None, item.scope):
                 yield judge.remembered(found)
@@ -212,7 +272,7 @@ class Memory:
         id: str,
         *,
         at: Wanted = UNSET,
-        expires: _End = UNSET,
+        expires: End = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
@@ -252,18 +312,44 @@ class Memory:
         """Read the item that `mem://<scope>/<owner>/<id>@<commit>` names; raises `NotFound`, also for another owner's."""
         return resolve(self._memory, reference)
 
-    def log(self, *, limit: int | None = None) -> list[LogEntry]:
-        """Read the commits of this memory, newest first; with a `limit` only the last ones."""
-        return [LogEntry.of(step) for step in reader.log(self._memory.space, self.head.commit, limit=limit)]
+    def log(self, *, limit: int | None = None) -> list[MemoryLogEntry]:
+        """Read the changes of this memory, newest first, each with what it did to which item; with a `limit` the last ones.
 
-    def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[LogEntry], bool]:
-        """Read the commits that wrote or forgot an item, newest first, and whether there may be older ones.
+        Those that were undone here are not among them: `moves` has the undo.
+        """
+        steps = reader.log(self._memory.space, self.head.commit, limit=limit)
+        return [entry_of(self._memory, step) for step in steps]
+
+    def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[MemoryLogEntry], bool]:
+        """Read the changes of an item, newest first, and whether there may be older ones: a list and a truth value.
 
         With a `limit` only the last ones are read, and the search for older ones ends 1,000 commits before the oldest
         that was found.
         """
+        steps, more = self._steps_of(id, limit)
+        return [entry_of(self._memory, step, id) for step in steps], more
+
+    def moves(self, *, before: int | None = None, limit: int | None = None) -> list[MemoryMove]:
+        """Read the moves of this memory's head, newest first, with versions below `before` (None: all).
+
+        A move is a change, or an undo or a redo of changes; each has its time and who made it.  What was undone is found
+        here, also after a new change ended the way of `redo`: `restore(id, at=…)` takes its commit.  With a `limit` only
+        so many are read.
+        """
         reader.check_limit(limit)
-        space, found = self._memory.space, list[LogEntry]()
+        space = self._memory.space
+        found = islice(loops.moves(space.engine, space.name, MAIN, before=before), limit)
+        return [move_of(self._memory, move) for move in found]
+
+    def ids_ever(self, *, changes: int | None = None) -> list[str]:
+        """Return the ids of the items that the last changes were about, also of those that were forgotten; None: of all."""
+        steps = reader.steps(self._memory.space, self.head.commit, limit=changes)
+        return list(dict.fromkeys(id for step in steps for id in items_of(step.changeset.patch)))
+
+    def _steps_of(self, id: str, limit: int | None) -> tuple[list[Step], bool]:
+        """Return the commits that wrote, forgot or erased an item, newest first, and whether there may be older ones."""
+        reader.check_limit(limit)
+        space, found = self._memory.space, list[Step]()
         commit, made_at = self.head.commit, made_at_of(check_item_id(id))
         while commit is not None and (limit is None or len(found) < limit):
             step = self._last_write(id, commit)
@@ -280,19 +366,9 @@ class Memory:
                         return found, False
                 if step is None:
                     return found, oldest is not None and oldest.commit.first_parent is not None
-            found.append(LogEntry.of(step))
+            found.append(step)
             commit = step.commit.first_parent
         return found, commit is not None
-
-    def is_withdrawn(self, id: str, change: LogEntry) -> bool:
-        """True if a change of this item counts for nothing now: a turn of a thread made it, and no live head reaches it.
-
-        So it is after an undo of that turn, until a redo, and for good once the thread is removed.
-        """
-        prefix = item_prefix(check_item_id(id))
-        written = [op.value for op in change.patch.ops if isinstance(op, Put) and op.path.startswith(prefix)]
-        sources = [each.source for each in read_versions(self._memory.space, written)]
-        return any(source is not None and not self._memory.reach.holds(source) for source in sources)
 
     def _value_to_restore(self, id: str, now: Remembered | None, at: Wanted) -> Remembered:
         """Return an item as a moment left it, unset is before its last change; `now` is what it is, None: it is not there."""
@@ -316,12 +392,12 @@ class Memory:
         """Return the last other value of an item that counts; of one that is not there also one that was withdrawn."""
         withdrawn = None
         for limit in (_CHANGES_READ, None):
-            changes, more = self.changes_of(id, limit=limit)
+            changes, more = self._steps_of(id, limit)
             for change in changes:
                 then = as_of(self._memory, id, change.digest)
                 if then is None or (now is not None and _is_equal(_item_of(then), now)):
                     continue
-                if not self.is_withdrawn(id, change):
+                if not is_withdrawn(self._memory, id, change.changeset.patch):
                     return then
                 withdrawn = withdrawn or then
             if not changes:
@@ -357,10 +433,33 @@ class Memory:
         return [judge.remembered(found) for found in judge.items()]
 
     def undo(self, turns: int = 1, *, op_id: str | None = None, author: str | None = None) -> Head:
-        """Take back the last change of this memory, by a program or by a thread; return the new head."""
-        return timelines.undo(
-            self._memory.space, MAIN, turns=turns, op_id=op_id and names.check_op_id(op_id), author=author
-        )
+        """Take back the last change of this memory, by a program or by a thread; return the new head.
+
+        Raises `Conflict`, having moved nothing, if it is an erasure, which no undo takes back: `undo(2)` also takes back
+        the change before it.
+        """
+        space = self._memory.space
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            self._check_undoable(turns)
+        return timelines.undo(space, MAIN, turns=turns, op_id=op_id, author=author)
+
+    def _check_undoable(self, turns: int) -> None:
+        """Raise `Conflict` if the last changes are erasures alone: to move the head back over them brings nothing back."""
+        erased: list[str] = []
+        for step in reader.steps(self._memory.space, self.head.commit):
+            if step.commit.reason != ERASED:
+                break
+            erased += items_of(step.changeset.patch)
+        if erased and len(erased) >= turns:
+            raise Conflict(
+                f"the last change of the memory of '{self.owner}' is the erasure of {' and '.join(map(repr, erased))}, "
+                "which no undo takes back; nothing was moved.",
+                code="erasure_not_undone",
+                advice=f"undo({len(erased) + 1}) also takes back the change before it.",
+                owner=self.owner,
+                items=tuple(erased),
+                changes=len(erased) + 1,
+            )
 
     def redo(self, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a write."""
@@ -373,7 +472,8 @@ class Memory:
 
     def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
-        if found is None or not found.counts:
+        check_not_expired(self._memory, found)
+        if found is None:
             raise self._no_item(id)
         return found
 
@@ -393,12 +493,50 @@ class Memory:
         commit = None if done is None else done.receipt.heads[0].commit
         return None if commit is None else next(iter(items_of(space.step(commit).changeset.patch)), None)
 
+    def _put(
+        self, id: str, wanted: MemoryItem, given: Mapping[str, Any], op_id: str | None, author: str | None
+    ) -> Remembered:
+        """Write an item; in one of that id that is there only what was `given` is changed."""
+
+        def put(commit: Digest | None) -> Version:
+            found = Visibility(self._memory, None, None, commit=commit).item(id)
+            there = found.version.item if found is not None and found.counts else None
+            item = wanted if there is None else msgspec.structs.replace(there, at=wanted.at, **given)
+            return Version(item=item)
+
+        # What was given, not what the item has: that differs once it was changed.  Not the time, for the same reason.
+        meant = [wanted.text, wanted.kind, wanted.scope, wanted.trust]
+        named = None if op_id is None else names.check_op_id(op_id)
+        done = write.write(
+            self._memory.space,
+            id,
+            put,
+            reason="memory.add",
+            op_id=named,
+            author=_checked(author),
+            meant=meant,
+        )
+        return self._as_written(id, done)
+
     def _written(
-        self, id: str, version: Version, reason: str, op_id: str | None, author: str | None
+        self,
+        id: str,
+        version: Version,
+        reason: str,
+        op_id: str | None,
+        author: str | None,
+        *,
+        beside: bool = False,
     ) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(
-            self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
+            self._memory.space,
+            id,
+            version,
+            reason=reason,
+            op_id=named,
+            author=_checked(author),
+            beside=beside,
         )
         return self._as_written(id, done)
 
@@ -430,7 +568,7 @@ def _is_equal(item: MemoryItem, found: Remembered) -> bool:
     return msgspec.structs.replace(item, at=found.at) == _item_of(found)
 
 
-def _with_end(then: Remembered, expires: _End, now: int) -> MemoryItem:
+def _with_end(then: Remembered, expires: End, now: int) -> MemoryItem:
     """Return the item with the end that it had, or another; raises `Invalid` if that is not in the future."""
     item = _item_of(then)
     if not isinstance(expires, UnsetType):

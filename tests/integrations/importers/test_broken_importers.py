@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from perdure.integrations.importers import chatgpt, claude_code, codex, langgraph, openai_agents
+from perdure.integrations.importers import claude_code, codex, langgraph, openai_agents
 from perdure.integrations.importers import write as writing
+from perdure.integrations.importers.exports import chatgpt
 from tests.crash.campaign import SEED
 from tests.integrations.importers import (
     claude_sessions,

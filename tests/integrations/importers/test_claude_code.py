@@ -208,6 +208,23 @@ def test_the_originals_are_kept_to_the_byte(store: Store, tmp_path: Path) -> Non
     assert b"".join(thread.artifacts.get(kept["tool-results/toolu_1.txt"])) == b"a long output"
 
 
+def test_a_long_output_that_is_kept_is_not_passed_over(
+    store: Store, tmp_path: Path, writer: ClaudeWriter
+) -> None:
+    """Also in a later import; control: a file beside it is."""
+    writer.ask("Look.")
+    file = saved(tmp_path, writer.bytes())
+    kept = file.with_suffix("") / "tool-results" / "toolu_1.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("a long output")
+    (kept.parent.parent / "notes.txt").write_text("a note")
+
+    first, again = import_sessions(store, tmp_path), import_sessions(store, tmp_path)
+
+    assert [each.others for each in (first, again)] == [1, 1]
+    assert first.others_first == (str(kept.parent.parent / "notes.txt"),)
+
+
 def test_what_a_tool_returned_beside_its_message_is_kept(
     store: Store, tmp_path: Path, writer: ClaudeWriter
 ) -> None:

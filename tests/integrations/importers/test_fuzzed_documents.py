@@ -17,7 +17,13 @@ import perdure
 from perdure.errors import PerdureError
 from perdure.integrations.importers import import_sessions
 from tests.crash.campaign import SEED, sized
-from tests.integrations.importers import test_documents, test_langgraph, test_openai_agents
+from tests.integrations.importers import (
+    test_chatgpt,
+    test_claude_ai,
+    test_documents,
+    test_langgraph,
+    test_openai_agents,
+)
 from tests.integrations.importers.counts import sound
 
 ODD: tuple[Any, ...] = (
@@ -40,6 +46,8 @@ DOCUMENTS: dict[str, Callable[[], Any]] = {
     "atif": test_documents.trajectory,
     "letta agent": lambda: test_documents.FIRST,
     "letta file": lambda: test_documents.SECOND,
+    "chatgpt": lambda: [test_chatgpt.conversation()],
+    "claude-ai": lambda: [test_claude_ai.conversation()],
 }
 
 
@@ -83,7 +91,7 @@ def faults(file: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_altered_documents_lead_to_sound_threads_or_typed_errors(tmp_path: Path, kind: str) -> None:
-    """Whatever a value of a trajectory or of an exported agent is replaced by."""
+    """Whatever a value of a trajectory, an exported agent or an exported conversation is replaced by."""
     chance = random.Random(f"{SEED} {kind}")
     for number in range(sized(12, 2_500)):
         document = altered(DOCUMENTS[kind](), chance)

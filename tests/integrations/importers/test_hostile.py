@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import perdure
 from perdure import Store
 from perdure.errors import Conflict, Invalid, NotFound, PerdureError, Unavailable
 from perdure.integrations.importers import FORMATS, import_sessions
+from perdure.model.limits import Limits
 from tests.coded import raises
 from tests.crash.campaign import SEED, sized
 from tests.integrations.importers.claude_sessions import SESSION, ClaudeWriter, write_project
@@ -304,3 +306,41 @@ def test_a_file_without_bytes_is_listed(store: Store, tmp_path: Path, kind: str)
     assert [each.what for each in report.losses] == ["file"]
     assert [entry.text for entry in store.thread(report.thread or "").transcript()] == ["see"]
     assert sound(store) == []
+
+
+BYTES = {
+    "no UTF-8": b"caf\xe9",
+    "half of a character": b"caf\xed\xa0\xbd",
+}
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_byte_that_is_no_text_is_replaced_and_listed(store: Store, tmp_path: Path, kind: str) -> None:
+    """The rest of the line is read, in each import from then on; control: another line has no loss."""
+    file = saved(tmp_path, line("u1", "Here?"), line("u2", "And there?"))
+    file.write_bytes(file.read_bytes().replace(b"Here", BYTES[kind]))
+
+    (first,) = import_sessions(store, file).sessions
+    (again,) = import_sessions(store, file).sessions
+
+    assert [(each.kind, each.where) for each in first.losses] == [("repaired", "line 1")]
+    assert (first.messages, again.messages, again.losses) == (2, 0, first.losses)
+    said = [entry.text for entry in store.thread(f"claude-code:{SESSION}").transcript()]
+    assert (said[0].startswith("caf\ufffd"), said[0].endswith("?"), said[1]) == (True, True, "And there?")
+
+
+def test_an_import_that_is_refused_leaves_no_empty_thread(tmp_path: Path) -> None:
+    """Of a picture that is larger than the store takes; control: a thread that was there before stays."""
+    data = base64.b64encode(os.urandom(2_000)).decode()
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    file = saved(tmp_path, line("u1", [picture]))
+
+    with perdure.open("memory:", limits=Limits(artifact_bytes_max=1_000)) as store:
+        with pytest.raises(Invalid):
+            import_sessions(store, file)
+        left = [thread.id for thread in store.threads()]
+        store.thread(f"claude-code:{SESSION}", agent="claude-code")
+        with pytest.raises(Invalid):
+            import_sessions(store, file)
+
+        assert (left, [thread.id for thread in store.threads()]) == ([], [f"claude-code:{SESSION}"])

@@ -41,9 +41,9 @@ from perdure.integrations import foreign_ids, records
 from perdure.integrations.door import Door
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.importers import claude_code
+from perdure.integrations.importers.convert import converted
 from perdure.integrations.importers.session import Json as JsonObject
 from perdure.integrations.importers.session import as_text, shortened
-from perdure.integrations.importers.write import converted
 from perdure.model import names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest

@@ -1,4 +1,5 @@
-"""Imports whole sessions of other tools: of Claude Code, Codex, LangGraph, the OpenAI Agents SDK, ATIF, Letta and ChatGPT.
+"""Imports whole sessions of other tools: of Claude Code, Codex, LangGraph, the OpenAI Agents SDK, ATIF, Letta, ChatGPT
+and claude.ai.
 
 Each session becomes a thread, each branch of it a timeline, each sub-agent a thread of its own.  Nothing is executed,
 no imported text becomes words of the system, and no imported call can be started.  The originals are kept by digest, and

@@ -116,7 +116,9 @@ def read_sessions(place: str) -> list[ForeignSession]:
     if not any(as_text(line.value.get("type")) in _TYPES for line in main) and len(agents) == 1:
         return [_of_agent_file(path, content, read, session, *next(iter(agents.items())))]
     whole = _session(session, path, main)
-    whole.originals = [Original(name=path.name, content=content), *_long_outputs(path)]
+    outputs = _long_outputs(path)
+    whole.originals = [Original(name=path.name, content=content), *map(_original, outputs)]
+    whole.kept = frozenset(map(str, outputs))
     whole.losses, whole.torn = [*read.losses(), *whole.losses], read.torn
     calls = _calls_of_agents(main)
     children = [_child(session, path, key, found, calls.get(key)) for key, found in agents.items()]
@@ -209,18 +211,18 @@ def _calls_of_agents(lines: Iterable[JsonLine]) -> dict[str, str | None]:
     return found
 
 
-def _long_outputs(path: Path) -> list[Original]:
-    """Return the outputs that were too long for the session and are in files of their own."""
+def _long_outputs(path: Path) -> list[Path]:
+    """Return the files with outputs that were too long for the session."""
     folder = path.with_suffix("") / "tool-results"
     if not folder.is_dir():
         return []
-    files = sorted(each for each in folder.iterdir() if each.is_file() and not each.is_symlink())
-    return [
-        Original(
-            name=f"tool-results/{each.name}", content=each.read_bytes(), media_type="application/octet-stream"
-        )
-        for each in files
-    ]
+    return sorted(each for each in folder.iterdir() if each.is_file() and not each.is_symlink())
+
+
+def _original(file: Path) -> Original:
+    return Original(
+        name=f"tool-results/{file.name}", content=file.read_bytes(), media_type="application/octet-stream"
+    )
 
 
 def _session(id: str, path: Path, lines: Sequence[JsonLine]) -> ForeignSession:

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from perdure.integrations.importers.openai_items import accepted
+from perdure.integrations.importers.openai_agents import accepted
 from perdure.integrations.importers.session import (
     ForeignSession,
     Json,

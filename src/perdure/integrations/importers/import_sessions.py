@@ -6,11 +6,11 @@ A source that cannot be read does not stop the others.  What was written stays, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from perdure.errors import Invalid, PerdureError, Unavailable
+from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
 from perdure.integrations.importers.session import FORMATS, ForeignSession
 from perdure.integrations.importers.sources import SessionSource, find_sources, format_of
 from perdure.integrations.importers.write import SessionReport, write_session
@@ -20,6 +20,7 @@ from perdure.store.store import Store
 __all__ = ["import_sessions", "ImportProgress", "ImportReport", "RefusedSource"]
 
 _OTHERS_NAMED = 3  # files that are no sessions
+_ID_END_MIN = 8  # characters by which commands show an id
 
 
 class RefusedSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ def import_sessions(
     agent: str | None = None,
     owner: str | None = None,
     thread: str | None = None,
+    session: str | None = None,
     progress: Callable[[ImportProgress], None] | None = None,
 ) -> ImportReport:
     """Import the sessions at a path: a file, a directory, a SQLite database or the address of a PostgreSQL server.
@@ -77,8 +79,8 @@ def import_sessions(
     cannot be read is refused and listed while the others are imported; if it is the only one, its error is raised.
     So is a conversation of an export, while the others of its file are imported.
     `thread` is the id of the thread that the only session becomes, as for a copy that was edited; None: each is named by
-    its format and id.
-    Raises `Invalid` if there is no session, having written nothing.
+    its format and id.  `session` is the id of the one that is imported, or the end of its id; None: all are.
+    Raises `Invalid` if there is no session, and `NotFound` if none has that id, having written nothing.
     """
     if format is not None:
         names.check_choice("format", format, FORMATS)
@@ -91,28 +93,38 @@ def import_sessions(
     sources, others = find_sources(path, format)
     sessions: list[SessionReport] = []
     refused: list[RefusedSource] = []
+    kept: set[str] = set()
     for done, source in enumerate(sources, 1):
         try:
-            found = format_of(source.format).read_sessions(source.place)
-            for session in found if thread is None else _only(found, thread, len(sources)):
-                if isinstance(session, Invalid):
-                    refused.append(_refused(source, session))
+            for each in _read(source, session, thread, others_there=session is None and len(sources) > 1):
+                if isinstance(each, Invalid):
+                    refused.append(_refused(source, each))
                 else:
-                    sessions.append(write_session(store, session, agent=agent, owner=owner))
+                    kept |= each.kept
+                    sessions.append(write_session(store, each, agent=agent, owner=owner))
         except PerdureError as error:
             if len(sources) == 1:
                 raise
             refused.append(_refused(source, error))
         if progress is not None:
+            added = sum(each.messages for each in sessions)
             progress(
                 ImportProgress(
                     sources=len(sources),
                     done=done,
                     sessions=len(sessions),
-                    messages=sum(each.messages for each in sessions),
+                    messages=added,
                     source=source.place,
                 )
             )
+    if session is not None and not sessions and not refused:
+        raise _not_found(path, session)
+    return _report(sessions, refused, [each for each in others if each not in kept])
+
+
+def _report(
+    sessions: Sequence[SessionReport], refused: Sequence[RefusedSource], others: Sequence[str]
+) -> ImportReport:
     return ImportReport(
         sessions=tuple(sessions),
         refused=tuple(refused),
@@ -121,18 +133,44 @@ def import_sessions(
     )
 
 
+def _not_found(path: str | os.PathLike[str], session: str) -> NotFound:
+    return NotFound(
+        f"no session in {os.fspath(path)} has the id '{session}'; nothing was imported.",
+        code="session_not_found",
+        advice="Import without it: each session becomes a thread of its own.",
+        session=session,
+    )
+
+
+def _read(
+    source: SessionSource, session: str | None, thread: str | None, *, others_there: bool
+) -> Iterable[ForeignSession | Invalid]:
+    """Read the sessions of a source: all, or the one with the id `session`; for a `thread` there must be only one."""
+    found: Iterable[ForeignSession | Invalid] = format_of(source.format).read_sessions(source.place)
+    if session is not None:
+        found = (each for each in found if _is_named(each, session))
+    return found if thread is None else _only(found, thread, others_there=others_there)
+
+
+def _is_named(found: ForeignSession | Invalid, wanted: str) -> bool:
+    """True for the session that has an id, or ends with it, as ids are shown in commands."""
+    return isinstance(found, ForeignSession) and (
+        found.id == wanted or (len(wanted) >= _ID_END_MIN and found.id.endswith(wanted))
+    )
+
+
 def _only(
-    found: Iterable[ForeignSession | Invalid], thread: str, sources: int
+    found: Iterable[ForeignSession | Invalid], thread: str, *, others_there: bool
 ) -> list[ForeignSession | Invalid]:
-    """Return the one session of the one source, named as a thread; raises `Invalid` if there are others."""
+    """Return the one session, named as a thread; raises `Invalid` if there are others, here or in other sources."""
     every = list(found)
     for each in every:
-        if sources > 1 or len(every) > 1 or (isinstance(each, ForeignSession) and each.carried):
+        if others_there or len(every) > 1 or (isinstance(each, ForeignSession) and each.carried):
             raise Invalid(
                 f"thread '{thread}' takes one session, and no graph of LangGraph, which goes on under its own id; "
                 "nothing was imported.",
                 code="session_not_for_thread",
-                advice="Leave the thread out: each session becomes a thread of its own.",
+                advice="Name one of them, or leave the thread out: each session becomes a thread of its own.",
                 thread=thread,
             )
         if isinstance(each, Invalid):

@@ -3,6 +3,9 @@
 The table of messages is known by its columns.  Each row holds one item of the Responses API.  Where the SDK recorded
 branches (`message_structure`), each branch is a path; otherwise the rows of a session in their order are its only one.
 Items that were encrypted cannot be read, and are counted.
+
+`accepted` leaves out of an item what OpenAI would refuse the whole conversation for, also for Codex, which writes the
+same items: programs write ids of another kind or twice, and sealed reasoning that is not OpenAI's.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Any
 
-from perdure.integrations.importers.openai_items import accepted
 from perdure.integrations.importers.session import (
     ForeignSession,
     Json,
     Original,
     SessionEntry,
     SourcePart,
+    as_list,
     as_object,
     as_text,
     moment_name,
@@ -28,13 +32,17 @@ from perdure.integrations.importers.session import (
 )
 from perdure.integrations.importers.sources import Candidate, columns_of, opened, quoted, tables_of
 from perdure.providers.contract import Loss
+from perdure.providers.validator.openai_responses import is_item_id
 
-__all__ = ["API", "FORMAT", "grouped", "read_item", "read_sessions", "recognises"]
+__all__ = ["API", "FORMAT", "accepted", "grouped", "read_item", "read_sessions", "recognises"]
 
 FORMAT = "openai-agents"
 API = "openai-responses"
 _COLUMNS = {"id", "session_id", "message_data"}
 _OUTPUT = "_output"
+_TOKEN = "gAAAA"
+_TEXTS = ("output_text", "input_text")  # in messages of the model, and of others
+_NO_ID = "__fake_id__"  # what the Agents SDK writes for models of other vendors
 
 
 def recognises(file: Candidate) -> bool:
@@ -161,3 +169,28 @@ def grouped(items: Sequence[tuple[str, SourcePart]]) -> tuple[SessionEntry, ...]
         else:
             groups.append((role, [part]))
     return tuple(SessionEntry(parts=tuple(parts), begins_turn=role == "user") for role, parts in groups)
+
+
+def accepted(item: Json, ids: set[str]) -> tuple[Json, list[tuple[str, str]]]:
+    """Return an item as OpenAI takes it, and what was left out with the reason; `ids` are those of the items before it."""
+    found, lost = dict(item), list[tuple[str, str]]()
+    token: Any = found.get("encrypted_content")
+    if token is not None and not (isinstance(token, str) and token.startswith(_TOKEN)):
+        lost.append(("encrypted_content", "it is not one of OpenAI's tokens; it is kept in the original"))
+        del found["encrypted_content"]
+    id: Any = found.get("id")
+    kind = str(found.get("type") or "message")
+    if id is not None and (not isinstance(id, str) or not is_item_id(kind, id) or id in ids):
+        if id != _NO_ID:
+            why = "it is no id of such an item, or another item has it; it is kept in the original"
+            lost.append(("id", why))
+        del found["id"]
+    elif id is not None:
+        ids.add(id)
+    if kind == "message" and isinstance(found.get("content"), list):
+        own, other = _TEXTS if found.get("role") == "assistant" else _TEXTS[::-1]
+        found["content"] = [
+            {**block, "type": own} if as_object(block).get("type") == other else block
+            for block in as_list(found["content"])
+        ]
+    return found, lost

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -36,6 +36,7 @@ __all__ = [
     "Link",
     "Original",
     "SourcePart",
+    "SessionFile",
     "ForeignSession",
     "as_list",
     "as_object",
@@ -49,11 +50,11 @@ __all__ = [
     "thread_id",
 ]
 
-FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta", "chatgpt")
+FORMATS = ("claude-code", "codex", "langgraph", "openai-agents", "atif", "letta", "chatgpt", "claude-ai")
 
 Json: TypeAlias = dict[str, Any]
 
-_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")  # of a character, escaped or as bytes
 
 
 class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,9 @@ class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
     # Its name is the tool's id, so it may say something else in a later import.
     is_named_by_tool: bool = False
     place: int | None = None  # in a source that only grows, if its name is this place with its content
+    lacks_files: bool = (
+        False  # the source does not have files that it names; an earlier import may have had them
+    )
 
 
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,15 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(self.content).hexdigest()
 
 
+class SessionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file beside a session.  Its bytes become an artifact of the message that names it, when that is written."""
+
+    name: str  # what it was called
+    place: str
+    size: int
+    read: Callable[[], bytes]
+
+
 class CarriedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The newest checkpoint of a namespace of LangGraph as Perdure's saver stores it, so that its graph can go on."""
 
@@ -129,12 +142,15 @@ class ForeignSession(msgspec.Struct, kw_only=True):
     originals: list[Original] = []
     unmapped: Counter[str] = msgspec.field(default_factory=Counter[str])
     losses: list[Loss] = []
+    files: dict[str, SessionFile] = {}  # by the address that blocks of messages have for them
+    kept: frozenset[str] = frozenset()  # files beside the source that the thread keeps, too
     torn: bool = False  # the last line is not complete
 
     @property
     def digest(self) -> str:
         """Return a digest over everything that was read."""
         told = [self.format, self.id, *(f"{each.name}:{each.sha256}" for each in self.originals)]
+        told += [f"{uri}:{file.size}" for uri, file in sorted(self.files.items())]
         return sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -156,17 +172,17 @@ class JsonLines(msgspec.Struct, kw_only=True):
 
     lines: list[JsonLine] = []
     unreadable: list[int] = []  # numbers of lines that are no JSON object
-    mended: list[int] = []  # numbers of lines with halves of characters, which are no text
+    mended: list[int] = []  # numbers of lines with bytes that are no UTF-8, or halves of characters
     torn: bool = False
 
     def losses(self) -> list[Loss]:
         """Return a loss for each line that could not be read."""
         why = "it is not a JSON object; it is kept in the original"
-        half = "one half of it is no text and was replaced by U+FFFD; the original has it"
+        part = "a part of it is no text and was replaced by U+FFFD; the original has it"
         return [
             Loss(kind="dropped", where=f"line {number}", what="line", why=why) for number in self.unreadable
         ] + [
-            Loss(kind="repaired", where=f"line {number}", what="character", why=half)
+            Loss(kind="repaired", where=f"line {number}", what="character", why=part)
             for number in self.mended
         ]
 
@@ -182,7 +198,10 @@ def read_lines(content: bytes) -> JsonLines:
         if not row.strip():
             continue
         value = _parsed(row)
-        if _ESCAPED_HALF.search(row) and (mended := _mended(value)) != value:
+        mended = _mended(value) if _HALF.search(row) else value
+        if value is None:
+            mended = _parsed(row.decode("utf-8", "replace").encode())
+        if mended != value:
             value = mended
             read.mended.append(number)
         if isinstance(value, dict):

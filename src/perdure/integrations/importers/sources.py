@@ -2,7 +2,7 @@
 
 A file is known by its first lines, by the fields of its document, or by the tables of its database; names and places do
 not count.  Each format is a module with two functions, `recognises` and `read_sessions`, which is loaded when a format
-is looked for.
+is looked for.  An export of a person's data may be in a zip archive, as it comes.
 
 A SQLite file is opened read-only, and nothing is written beside it.  A database in WAL mode needs its `-wal` and `-shm`
 files: if they are there, another program may be writing, and SQLite uses them; if not, the file is opened as immutable,
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -26,6 +26,12 @@ from urllib.parse import quote
 import msgspec
 
 from perdure.errors import Corrupt, Invalid, NotFound, Unavailable
+from perdure.integrations.importers.exports.files import (
+    archive_of,
+    begins_as_archive,
+    documents_in,
+    read_member,
+)
 from perdure.integrations.importers.session import (
     FORMATS,
     ForeignSession,
@@ -41,6 +47,7 @@ __all__ = [
     "SessionFormat",
     "SessionSource",
     "columns_of",
+    "files_below",
     "find_sources",
     "format_of",
     "is_server",
@@ -54,10 +61,11 @@ _MAGIC = b"SQLite format 3\x00"
 
 _SNIFFED_BYTES = 256 << 10
 _SNIFFED_LINES = 40
-_FIRST_LINE_BYTES_MAX = 64 << 20  # a message may have a picture in it
+_FIRST_LINE_BYTES_MAX = 256 << 20  # a message may have a picture in it
 _DOCUMENT_BYTES_MAX = 1 << 30
 _SERVERS = ("postgresql://", "postgres://")
 _HERE = "perdure.integrations.importers"
+_EXPORTS = ("chatgpt", "claude-ai")  # of a person's data; they may be in an archive
 
 
 class Candidate:
@@ -69,6 +77,7 @@ class Candidate:
         self.is_server = is_server(place)
         self._head = b"" if self.is_server else _beginning(place)
         self._is_database = self._head.startswith(_MAGIC)
+        self.is_archive = begins_as_archive(self._head)
 
     def has_lines(self, is_one: Callable[[Json], bool]) -> bool:
         """True if the first line is one of a session, or most of the first lines are."""
@@ -128,7 +137,8 @@ class SessionSource(msgspec.Struct, frozen=True):
 
 def format_of(name: str) -> SessionFormat:
     """Return the module of a format."""
-    return cast("SessionFormat", import_module(f"{_HERE}.{name.replace('-', '_')}"))
+    folder = f"{_HERE}.exports" if name in _EXPORTS else _HERE
+    return cast("SessionFormat", import_module(f"{folder}.{name.replace('-', '_')}"))
 
 
 def is_server(place: str) -> bool:
@@ -137,7 +147,12 @@ def is_server(place: str) -> bool:
 
 
 def read_file(place: str, bytes_max: int = -1) -> bytes:
-    """Return the content of a file, or its beginning; raise `Unavailable` if it cannot be read."""
+    """Return the content of a file, or its beginning; raise `Unavailable` if it cannot be read.
+
+    The place may be that of a member of an archive.
+    """
+    if inside := archive_of(place):
+        return read_member(*inside, None if bytes_max < 0 else bytes_max)
     try:
         with Path(place).open("rb") as file:
             return file.read(bytes_max)
@@ -176,7 +191,7 @@ def find_sources(
             )
     found: list[SessionSource] = []
     others: list[str] = []
-    for each in _places(named):
+    for each in files_below(named):
         sources = _sources(each, wanted, alone=each == named)
         found += sources
         others += [] if sources else [each]
@@ -185,7 +200,7 @@ def find_sources(
     return found, others
 
 
-def _places(place: str) -> Iterator[str]:
+def files_below(place: str) -> Iterator[str]:
     """Yield the files at a path, sorted; links are not followed."""
     if is_server(place) or Path(place).is_file():
         yield place
@@ -202,11 +217,29 @@ def _sources(place: str, wanted: Iterable[str], *, alone: bool) -> list[SessionS
     """Return the formats of a place; one that cannot be read has none, unless it is `alone`."""
     try:
         file = Candidate(place)
+        if file.is_archive:
+            return _in_archive(place, [name for name in wanted if name in _EXPORTS], alone=alone)
         return [SessionSource(name, place) for name in wanted if format_of(name).recognises(file)]
-    except (Corrupt, Unavailable):
+    except (Corrupt, Unavailable, Invalid):
         if alone:
             raise
         return []
+
+
+def _in_archive(place: str, wanted: Sequence[str], *, alone: bool) -> list[SessionSource]:
+    """Return the documents in an archive that are exports; raises `Invalid` if there is none, and it is `alone`.
+
+    A document that cannot be read is an error of the archive: what it may hold would be missing without a word.
+    """
+    found = [each for document in documents_in(place) for each in _sources(document, wanted, alone=True)]
+    if alone and not found:
+        raise Invalid(
+            f"{place} is an archive without an export of ChatGPT or claude.ai; nothing was imported from it.",
+            code="import_archive_without_export",
+            advice="Unpack it, and import the directory.",
+            source=place,
+        )
+    return found
 
 
 @contextmanager

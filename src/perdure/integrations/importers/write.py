@@ -3,8 +3,9 @@
 Each part of an entry has a name, which its commit carries, so the store knows what it has: a second import adds nothing,
 one that was interrupted goes on, and a session that has grown adds the rest.  The rest goes to the timeline whose last
 message it follows.  If the conversation went on here in the meantime, or the session itself forked, it goes to a new
-timeline that begins at the entry before it.  Entries that the source took back are undone here.  An entry that was
-edited in the source after it was imported is reported, and what was imported stands.
+timeline that begins at the entry before it.  So `main` may not have the line that is current in the source: the report
+names the timeline that has it.  Entries that the source took back are undone here.  An entry that was edited in the
+source after it was imported is reported, and what was imported stands.
 
 Imported text becomes messages of the user, the assistant or a tool; a message of the system never does.  Calls enter
 the ledger as made elsewhere, so none of them can be started here.
@@ -12,11 +13,9 @@ the ledger as made elsewhere, so none of them can be started here.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -36,6 +35,7 @@ from perdure.integrations.checkpoint_layout import (
     name_of,
     write_path,
 )
+from perdure.integrations.importers.convert import converted, shown_error
 from perdure.integrations.importers.foreign_data import plain
 from perdure.integrations.importers.session import (
     CarriedCheckpoint,
@@ -49,21 +49,19 @@ from perdure.integrations.importers.session import (
     shortened,
 )
 from perdure.model.digest import Digest
-from perdure.model.event import MessageAppended, MomentNamed
+from perdure.model.event import Event, MessageAppended, MomentNamed
 from perdure.model.head import MAIN, Head
-from perdure.model.message import Message, ReasoningSummary, ToolCall, ToolResult, check_message
+from perdure.model.message import Message
 from perdure.model.names import ID_BYTES_MAX, moment_label
 from perdure.model.text import well_formed_json
 from perdure.providers.contract import Loss
-from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
 from perdure.runtime.import_commit import ImportStep
-from perdure.runtime.import_messages import read
 from perdure.runtime.import_overlap import said_by
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SESSION_PATH", "SessionReport", "converted", "write_session"]
+__all__ = ["SESSION_PATH", "SessionReport", "leaving_none_empty", "write_session"]
 
 _LINKS = "/import/links"
 _QUESTIONS_MAX = 500  # names that are looked up by one call of the engine
@@ -87,6 +85,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
     edited: tuple[str, ...] = ()  # places in the source that say something else than when they were imported
     torn: bool = False  # the last line was not complete; it is read when it is
+    current: str | None = None  # the timeline with the line that is current in the source; None: main has it
 
 
 def write_session(
@@ -99,7 +98,30 @@ def write_session(
     found = _report(session, None)
     if not any(session.paths) and not session.carried:
         return found
-    thread = _opened(store, session, agent, owner)
+    with leaving_none_empty(store, session.thread):
+        return _written(_opened(store, session, agent, owner), session, found)
+
+
+@contextmanager
+def leaving_none_empty(store: Store, id: str) -> Generator[None]:
+    """Remove the thread of this id if it was begun in the block, and the block fails before it has a commit."""
+    is_new = False
+    try:
+        store.thread(id)
+    except NotFound:
+        is_new = True
+    try:
+        yield
+    except PerdureError:
+        with suppress(PerdureError):
+            thread = store.thread(id)
+            if is_new and all(hold.head.commit is None for hold in thread.timelines()):
+                thread.rm()
+        raise
+
+
+def _written(thread: Thread, session: ForeignSession, found: SessionReport) -> SessionReport:
+    """Add what is new of a session to its thread, and complete the report `found` of what was read."""
     found = msgspec.structs.replace(found, thread=thread.id)
     before = thread.get(SESSION_PATH, default=None)
     known = as_object(before).get("id", session.id)
@@ -112,13 +134,15 @@ def write_session(
         )
     if isinstance(before, dict) and cast("dict[str, Any]", before).get("digest") == session.digest:
         edited = as_list(cast("Json", before).get("edited"))
-        return msgspec.structs.replace(found, edited=tuple(map(str, edited)))
+        current = _still_current(thread, as_text(cast("Json", before).get("current")))
+        return msgspec.structs.replace(found, edited=tuple(map(str, edited)), current=current)
     writing = _Writing(thread, session)
     for path in session.paths:
         writing.place(path)
     if session.paths:
         writing.settle()
     line = writing.carrying_line()
+    writing.find_current(line)
     if session.carried and (line is None or line.timeline != MAIN):
         writing.losses.append(_aside(line, tuple(writing.timelines)))
     try:
@@ -126,7 +150,7 @@ def write_session(
     except Invalid as error:
         if not session.carried:
             raise
-        why = f"a graph cannot go on from it: {_shown(error)}"
+        why = f"a graph cannot go on from it: {shown_error(error)}"
         writing.losses.append(Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why))
         writing.describe(None)
     return msgspec.structs.replace(
@@ -137,6 +161,7 @@ def write_session(
         calls_unknown=max(0, writing.calls_open),
         losses=(*session.losses, *writing.losses),
         edited=tuple(writing.edited.values()),
+        current=writing.current,
     )
 
 
@@ -168,11 +193,17 @@ def _aside(line: Thread | None, new: Sequence[str]) -> Loss:
         messages = f"; its messages are on {', '.join(new)}" if new else ""
         why = f"the graph has gone on here, so it goes on from its own state{messages}"
         return Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why)
-    why = (
-        f"its messages do not follow main's, so it is on the timeline '{line.timeline}', and a graph goes on from main; "
-        f"`perdure threads promote {shlex.quote(line.id)} {shlex.quote(line.timeline)}` makes it main"
-    )
+    why = f"its messages do not follow main's, so it is on the timeline '{line.timeline}', and a graph goes on from main"
     return Loss(kind="converted", where="the newest checkpoint", what="checkpoint", why=why)
+
+
+def _still_current(thread: Thread, timeline: str | None) -> str | None:
+    """Return the timeline that was current in the source at the import before; None if main has its line by now."""
+    heads = {hold.head.timeline: hold.head.commit for hold in thread.timelines() if not hold.sealed}
+    space: Space = thread._space  # pyright: ignore[reportPrivateUsage]
+    if timeline not in heads or reader.is_ancestor(space, heads[timeline], heads[MAIN]):
+        return None
+    return timeline
 
 
 def _split(part: SourcePart) -> Loss:
@@ -190,6 +221,9 @@ class _Writing:
         self._known: dict[str, Digest] = {}
         self._converted: dict[tuple[str, ...], tuple[Message, ...]] = {}
         self.timelines: dict[str, None] = {}
+        self.current: str | None = (
+            None  # the timeline with the source's current line, if main does not have it
+        )
         self.messages = self.calls = self.calls_open = 0
         self.losses: list[Loss] = []
         self._look()
@@ -230,6 +264,41 @@ class _Writing:
                     return line
         return None
 
+    def find_current(self, carrying: Thread | None) -> None:
+        """Find the timeline with the line that is current in the source, if main does not have it.
+
+        Where the source only took back the last messages of main, it is begun.  A line that was undone here has none.
+        `carrying` is the timeline that takes the source's checkpoint; None: there is no checkpoint, or no such timeline.
+        """
+        if self._session.carried:
+            self.current = carrying.timeline if carrying is not None and carrying.timeline != MAIN else None
+            return
+        # Where turns were taken back, the paths with them are before the one that is left.
+        paths = self._session.paths[-1:] if self._session.undone else self._session.paths[:1]
+        last = self._new(paths[0])[0] if paths else None
+        if last is None:
+            return
+        main = reader.head_of(self._space, MAIN).commit
+        has_line = reader.is_ancestor(self._space, last, main)
+        if has_line and not self._is_left(last, main):
+            return
+        tips = [hold.head for hold in self._thread.timelines() if not hold.sealed]
+        self.current = next((head.timeline for head in tips if self._is_tip(head.commit, last)), None)
+        if self.current is None and has_line:
+            name = next(name for name, commit in self._known.items() if commit == last)
+            self.current = self._forked(name, last).timeline
+
+    def _is_left(self, last: Digest, main: Digest | None) -> bool:
+        """True if the message after `last` on main was imported: the source does not have it on its line any more."""
+        after: Sequence[Event] = ()
+        for step in reader.recent(self._space, main):
+            if step.digest == last:
+                break
+            events = step.changeset.events
+            after = events if any(isinstance(event, MessageAppended) for event in events) else after
+        names = [event.name for event in after if isinstance(event, MomentNamed)]
+        return any(name.startswith(f"{self._session.format}:") for name in names)
+
     def _is_of_source(self, line: Thread) -> bool:
         """True if the checkpoint at the head of a timeline is of the source, or there is none: no graph went on here."""
         stored = line.get(RECORD, default=None)
@@ -240,7 +309,7 @@ class _Writing:
 
         The root graph's comes last: once it is there, its graph finds everything.  None: none is carried over.
         """
-        originals = _keep_originals(self._thread, self._session)
+        originals = self._originals()
         root = self._session.carried[-1] if line is not None else None
         if line is not None:
             for each in self._session.carried[:-1]:
@@ -255,12 +324,40 @@ class _Writing:
             with line.change("import", on_conflict="rebase") as change:
                 _put_checkpoint(change, root, message_ids)
         with self._thread.change("import", on_conflict="rebase") as change:
-            _put_description(change, self._session, originals, tuple(self.edited.values()))
+            self._put_description(change, originals)
             if root is None:
                 for path, value in self._session.state.items():
                     _put(change, path, value)
             elif line is not None and line.timeline == MAIN:
                 _put_checkpoint(change, root, message_ids)
+
+        if self.current is not None and root is None:  # so that it is described when it is made main
+            with self._thread.on(self.current).change("import", on_conflict="rebase") as change:
+                self._put_description(change, originals)
+
+    def _put_description(self, change: Change, originals: list[Json]) -> None:
+        session = self._session
+        described: Json = {
+            "format": session.format,
+            "id": session.id,
+            "source": session.source,
+            "digest": session.digest,
+            "originals": originals,
+            "unmapped": dict(session.unmapped),
+            "facts": session.facts,
+        }
+        described |= {"edited": list(self.edited.values())} if self.edited else {}
+        _put(change, SESSION_PATH, described | ({"current": self.current} if self.current else {}))
+        if session.links:
+            _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
+
+    def _originals(self) -> list[Json]:
+        """Keep the originals; where anything was redacted only those of before, because the files have the words."""
+        if not self._space.has_redactions:
+            return _keep_originals(self._thread, self._session)
+        why = "words of this thread were redacted, and the original may hold them"
+        self.losses.append(Loss(kind="dropped", where="the session", what="original", why=why))
+        return as_list(as_object(self._thread.get(SESSION_PATH, default=None)).get("originals"))
 
     def _begun(self, timeline: str) -> Thread:
         try:
@@ -334,8 +431,16 @@ class _Writing:
                     yield part
             for commit, parts in imported.items():
                 said = there.get(commit)
-                if said is not None and self._said(entry, parts) != said:
+                if said is not None and self._differs(entry, parts, said):
                     yield from [part for part in parts if self._said(entry, [part]) - said] or parts[:1]
+
+    def _differs(self, entry: SessionEntry, parts: Sequence[SourcePart], there: Counter[object]) -> bool:
+        """True if parts say something else than the thread has; files that the source does not have any more do not count."""
+        said = self._said(entry, parts)
+        if not any(part.lacks_files for part in parts):
+            return said != there
+        is_result = any(isinstance(part.item, Message) and part.item.tool_results for part in parts)
+        return not is_result and bool(said - there)
 
     def _said(self, entry: SessionEntry, parts: Sequence[SourcePart]) -> Counter[object]:
         messages, _ = converted(self._session, parts, entry)
@@ -351,7 +456,8 @@ class _Writing:
                 continue
             new = [each for each in reader.transcript(self._space, last) if each.commit not in found]
             for entry in new:
-                found.setdefault(entry.commit, []).append(entry.words)
+                # One that was redacted says something else, and was not edited.
+                found.setdefault(entry.commit, []).append(None if entry.redaction else entry.words)
         return {
             at: said_by([each for each in said if each is not None])
             for at, said in found.items()
@@ -387,10 +493,13 @@ class _Writing:
                 return self._on(hold.head.timeline)
         if self._take_back(last):
             return self._thread
-        stem = _branch_name(self._session.format, first.names[0])
+        return self._forked(first.names[0], last)
+
+    def _forked(self, name: str, at: Digest | None) -> Thread:
+        """Begin a timeline at a commit, named after a part."""
+        stem = _branch_name(self._session.format, name)
         taken = {hold.head.timeline for hold in self._thread.timelines()}
-        name = next(each for each in _numbered(stem) if each not in taken)
-        return self._thread.fork(name, at=last)
+        return self._thread.fork(next(each for each in _numbered(stem) if each not in taken), at=at)
 
     def _on(self, timeline: str) -> Thread:
         return self._thread if timeline == MAIN else self._thread.on(timeline)
@@ -486,113 +595,6 @@ def _backend(entry: SessionEntry) -> str | None:
     return f"{provider.replace(':', '-')}:{model}"
 
 
-def converted(
-    session: ForeignSession, parts: Sequence[SourcePart], entry: SessionEntry
-) -> tuple[list[Message], tuple[Loss, ...]]:
-    """Return the messages of some parts of an entry, and what was lost; parts that cannot be read are left out."""
-    try:
-        return _converted(session, parts, entry)
-    except (PerdureError, ValueError, TypeError, RecursionError) as error:
-        if len(parts) == 1:
-            why = f"it cannot be read: {_shown(error)}; it is kept in the original"
-            loss = Loss(kind="dropped", where=parts[0].where, what="message", why=why)
-            return [], (loss,)
-    found: list[Message] = []
-    losses: list[Loss] = []
-    for part in parts:
-        messages, lost = converted(session, (part,), entry)
-        found += messages
-        losses += lost
-    return found, tuple(losses)
-
-
-def _shown(error: Exception) -> str:
-    return str(error).split(";")[0][:200] or type(error).__name__
-
-
-def _converted(
-    session: ForeignSession, parts: Sequence[SourcePart], entry: SessionEntry
-) -> tuple[list[Message], tuple[Loss, ...]]:
-    messages: list[Message] = []
-    losses: tuple[Loss, ...] = ()
-    items = [part.item for part in parts if not isinstance(part.item, Message)]
-    thoughts: list[Message] = []
-    if session.api == "openai-responses":
-        items, thoughts = _with_followers(items)
-    if items:
-        context, losses = read(_combined(session.api, items), session.api)
-        messages += context.messages
-    messages += thoughts
-    messages += [part.item for part in parts if isinstance(part.item, Message)]
-    where = parts[0].where
-    losses = tuple(msgspec.structs.replace(loss, where=f"{where}: {loss.where}") for loss in losses)
-    failed = {str(cast("Any", part.item).get("call_id")) for part in parts if part.is_error}
-    sound = [_sound(each, failed) for each in messages if each.role != "system"]
-    if entry.model:
-        sound = [made_by(each, entry.model) if each.role == "assistant" else each for each in sound]
-    for message in sound:
-        check_message(message)
-    if sound:
-        sound[0] = _with_facts(sound[0], session.format, [dict(part.facts) for part in parts if part.facts])
-    return sound, losses
-
-
-def _combined(api: str, items: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the items of one entry as the wire format has them: Anthropic's blocks are in one message."""
-    if api != "anthropic-messages":
-        return list(items)
-    blocks = [block for item in items for block in item["content"]]
-    return [{"role": items[0]["role"], "content": blocks}]
-
-
-def _with_followers(items: Sequence[Json]) -> tuple[list[Json], list[Message]]:
-    """Return items as OpenAI takes them back, and thoughts that nothing followed as plain messages.
-
-    The API refuses reasoning without the item that it led to, and an id of reasoning whose item has lost its own.
-    """
-    found = list(items)
-    thoughts: list[Message] = []
-    while found and found[-1].get("type") == "reasoning":
-        told = [as_text(as_object(each).get("text")) for each in as_list(found.pop().get("summary"))]
-        blocks = tuple(ReasoningSummary(text) for text in told if text)
-        thoughts[:0] = [Message("assistant", blocks)] if blocks else []
-    for at, item in enumerate(found):
-        if item.get("type") == "reasoning" and "id" in item:
-            led_to = next(each for each in found[at:] if each.get("type") != "reasoning")
-            if not as_text(led_to.get("id")):
-                found[at] = {field: value for field, value in item.items() if field != "id"}
-    return found, thoughts
-
-
-def _sound(message: Message, failed: Set[str]) -> Message:
-    """Return the message with ids and names of calls that can be stored; the calls in `failed` ended in an error."""
-    calls = [
-        ToolCall(
-            shortened(call.id or "-", ID_BYTES_MAX), shortened(call.name or "-", ID_BYTES_MAX), call.args
-        )
-        for call in message.tool_calls
-    ]
-    results = [
-        ToolResult(
-            shortened(result.call_id or "-", ID_BYTES_MAX),
-            "error" if result.call_id in failed else result.status,
-            result.content,
-        )
-        for result in message.tool_results
-    ]
-    return msgspec.structs.replace(message, tool_calls=tuple(calls), tool_results=tuple(results))
-
-
-def _with_facts(message: Message, format: str, facts: list[dict[str, Any]]) -> Message:
-    """Return the message with what the source says beside it, where no vendor looks."""
-    if not facts:
-        return message
-    told = parsed_metadata(message)
-    vendors = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
-    text = json.dumps({**vendors, format: facts}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return msgspec.structs.replace(message, vendor_metadata=text)
-
-
 def _keep_originals(thread: Thread, session: ForeignSession) -> list[Json]:
     found: list[Json] = []
     for each in session.originals:
@@ -604,23 +606,6 @@ def _keep_originals(thread: Thread, session: ForeignSession) -> list[Json]:
             digest = thread.artifacts.put(piece, media_type=each.media_type, name=label)
             found.append({"name": each.name, "artifact": str(digest), "size": len(piece)})
     return found
-
-
-def _put_description(
-    change: Change, session: ForeignSession, originals: list[Json], edited: Sequence[str]
-) -> None:
-    described = {
-        "format": session.format,
-        "id": session.id,
-        "source": session.source,
-        "digest": session.digest,
-        "originals": originals,
-        "unmapped": dict(session.unmapped),
-        "facts": session.facts,
-    }
-    _put(change, SESSION_PATH, described | ({"edited": list(edited)} if edited else {}))
-    if session.links:
-        _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
 
 
 def _put_checkpoint(change: Change, carried: CarriedCheckpoint, said: Mapping[str, str]) -> None:

@@ -28,7 +28,7 @@ from perdure.errors import Invalid
 from perdure.history.reader import TranscriptEntry
 from perdure.integrations import records
 from perdure.integrations.door import Workers
-from perdure.integrations.importers import openai_agents, openai_items, session, write
+from perdure.integrations.importers import convert, openai_agents, session
 from perdure.integrations.importers.session import SessionEntry, SourcePart
 from perdure.model.canonical import Json
 from perdure.model.message import Message, ToolCall
@@ -261,7 +261,9 @@ def _planned(items: Sequence[Any]) -> Iterator[Message | dict[str, Json]]:
     ids: set[str] = set()
     for at, item in enumerate(items):
         exact = records.stored(item, f"item {at}")
-        shown, _ = openai_items.accepted(records.restored(exact), ids)  # the exact item is beside the message
+        shown, _ = openai_agents.accepted(
+            records.restored(exact), ids
+        )  # the exact item is beside the message
         read = openai_agents.read_item(shown, name="", where=f"item {at}", facts=exact)
         if read is not None:
             group.append(read)
@@ -303,7 +305,7 @@ def _one_message(entry: SessionEntry, parts: Sequence[SourcePart]) -> tuple[Mess
     source = session.ForeignSession(
         format=openai_agents.FORMAT, id="", thread="", source="session", api=openai_agents.API
     )
-    found, losses = write.converted(source, parts, entry)
+    found, losses = convert.converted(source, parts, entry)
     if len(found) == 1 and len(_exact(found[0]) or ()) == len(parts):
         return found[0], ""
     return None, losses[0].why if losses and not found else "it is not one message"

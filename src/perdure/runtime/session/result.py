@@ -9,7 +9,7 @@ often as the agent allows; the events count, so a crash does not start the count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from perdure.history import reader
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space, SpentByModel, read_record
 from perdure.ledger import calls, decisions, tickets
-from perdure.model.call import UNCLEAR, CallCounts
 from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
@@ -45,7 +44,6 @@ __all__ = [
     "allowance",
     "begin_of",
     "begun_by",
-    "counted",
     "children_of",
     "decoded",
     "inbound_messages",
@@ -57,6 +55,7 @@ __all__ = [
     "result_of",
     "spent_below",
     "spent_by",
+    "spent_in",
     "spent_in_all",
 ]
 
@@ -64,7 +63,6 @@ __all__ = [
 OUTPUT_TYPE = (
     "output_type"  # in place of a guard's name where an answer does not fit the type that was asked for
 )
-_NOT_KNOWN = UNCLEAR | {"started"}  # the last: it is attempted again
 _LOOKED_UP_MAX = 32  # runs of main whose first commits are looked up
 _AGAIN = "The answer above was refused by the check '{guard}': {why}. Answer again."
 
@@ -130,7 +128,7 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
     """Read the result of a run from its commits up to `at`."""
     steps = of_run(space, record.id, at)
     spoken = _spoken(steps)
-    counts = counted(space, settled_in(step.changeset for step in steps))
+    counts = calls.count_settled(space, settled_in(step.changeset for step in steps))
     is_refused = record.stop is not None and record.stop.reason == "guard"
     return Result(
         run=record.id,
@@ -147,19 +145,6 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
         stop=record.stop,
         shape=shape,
     )
-
-
-def counted(space: Space, settled: Mapping[str, str]) -> CallCounts:
-    """Count the calls of a run by the states that they ended in; one that is known by now is unclear no longer.
-
-    The tool, a person or a late result may have settled it, while the run went on or after its end.
-    """
-    counts = CallCounts.of(settled)
-    if not counts.unclear_calls:
-        return counts
-    found = zip(counts.unclear_calls, calls.find_many(space, counts.unclear_calls), strict=True)
-    left = [call for call, held in found if held is None or held.record.state in _NOT_KNOWN]
-    return counts._replace(unclear_calls=tuple(left))
 
 
 def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, SpentByModel]:
@@ -181,13 +166,26 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, SpentByModel]
         for record in on_line:
             own = steps.get(record.id, [])
             if own and (record.state not in ENDED or _has_end(own, record)):
-                spoken = _spoken(own)
+                found[record.id] = _kept(space, record, own)
             else:
-                spoken = _spoken(of_run(space, record.id, last_of(space, record)))
-            found[record.id] = spent = _spent(spoken)
-            if record.state in ENDED:
-                space.steps.spent.put(space.name, record.id, record.at, spent)
+                found |= spent_in(space, record)
     return found
+
+
+def spent_in(space: Space, record: RunRecord) -> dict[str, SpentByModel]:
+    """Read what one run cost, by its id.  Costs what the run has, however long its line is before and after it."""
+    known = space.steps.spent.get(space.name, record.id, record.at)
+    if known is None:
+        known = _kept(space, record, of_run(space, record.id, last_of(space, record)))
+    return {record.id: known}
+
+
+def _kept(space: Space, record: RunRecord, steps: Iterable[Step]) -> SpentByModel:
+    """Return what the commits of a run cost; remembered if it has ended."""
+    spent = _spent(_spoken(steps))
+    if record.state in ENDED:
+        space.steps.spent.put(space.name, record.id, record.at, spent)
+    return spent
 
 
 def _steps_by_run(space: Space, timeline: str, runs: set[str]) -> dict[str, list[Step]]:

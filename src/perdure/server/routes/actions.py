@@ -33,14 +33,13 @@ from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
+from perdure.shapes.comparison import MergeShape, PicksShape
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
 from perdure.shapes.lookup import call_seen_from, run_of
 from perdure.shapes.threads import (
     BegunThread,
     ForkShape,
     HeadMove,
-    MergeShape,
-    PickShape,
     PromoteShape,
     ReportShape,
     SwitchShape,
@@ -449,23 +448,28 @@ def merge(call: HttpCall, query: DryQuery, body: MergeBody) -> MergeShape:
 
 
 class PickBody(BaseBody, frozen=True, kw_only=True):
-    """The moment whose change of state is applied again, and which side wins a conflict."""
+    """What is applied again: moments, or ranges of turns such as 4..6, of the timeline `source`; which side wins a conflict."""
 
-    commit: str
+    commit: str | list[str]
+    source: str | None = None  # null: the timeline itself
     prefer: MergeSide | dict[str, MergeSide] | None = None
     reason: str | None = None
 
 
 @route("POST", "/v1/threads/{thread}/cherry-pick", "operate")
-def cherry_pick(call: HttpCall, query: DryQuery, body: PickBody) -> PickShape:
-    """Apply the change of state of one commit to a timeline again."""
+def cherry_pick(call: HttpCall, query: DryQuery, body: PickBody) -> PicksShape:
+    """Apply the changes of state of turns and commits to a timeline again, one commit for each, all or none."""
     thread, dry_run = call.target(query.timeline), query.dry_run
-    reason = body.reason or f"cherry-pick {body.commit}"
     taken = thread.cherry_pick(
-        body.commit, reason=reason, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id
+        body.commit,
+        source=body.source,
+        reason=body.reason or None,
+        prefer=body.prefer,
+        dry_run=dry_run,
+        op_id=call.op_id,
     )
     call.head = taken.head
-    return PickShape.of(thread, body.commit, taken, dry_run=dry_run)
+    return PicksShape.of(thread, taken, dry_run=dry_run)
 
 
 class SwitchBody(BaseBody, frozen=True, kw_only=True):

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated
 
-import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from perdure.errors import NotFound, StaleHead
+from perdure.errors import Invalid, NotFound, StaleHead
 from perdure.model.memory import ItemKind
+from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
-from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
-from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
-from perdure.shapes.store import FoundShape, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
+from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, read_cursor, route
+from perdure.shapes.memory_log import (
+    MemoryChanges,
+    MemoryCommit,
+    MemoryHead,
+    MemoryMoves,
+    MemoryMoveShape,
+)
+from perdure.shapes.store import FoundShape, MemoryAdded, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
 
 __all__: list[str] = []
 
-_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS_ALONE = "`perdure memory search` searches by meaning too if the small model is installed."
 
 
@@ -47,11 +52,12 @@ def _owners(call: HttpCall) -> Iterator[str]:
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):
-    """What to look for, of which kind and scope."""
+    """What to look for, of which kind and scope; without `q` all is listed, with `expired` what has expired."""
 
     q: str | None = None
     kind: ItemKind | None = None
     scope: str | None = None
+    expired: bool = False
 
 
 @route("GET", "/v1/memory/{owner}", "read")
@@ -60,6 +66,7 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
     memory = _memory(call)
     owner = memory.owner
     if query.q is not None:
+        _check_alone(query, "q", "expired")
         found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
         shapes = [FoundShape.of(each) for each in found]
         answer = MemorySearch(
@@ -71,12 +78,23 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
             missing=None if "vector" in found.legs else _WORDS_ALONE,
         )
         return Paged(answer, None)
-    items = memory.items(kind=query.kind, scope=query.scope)
+    items = memory.items(kind=query.kind, scope=query.scope, expired=query.expired)
     later = (item for item in items if query.after is None or item.id > query.after)
     listed = list(islice(later, query.size + 1))
     shown = [MemoryShape.of(each) for each in listed[: query.size]]
     page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
     return Paged(page, shown[-1].id if page.more else None)
+
+
+def _check_alone(query: MemoryQuery, asked: str, *others: str) -> None:
+    """Raise `Invalid` if a parameter is given together with one that it excludes."""
+    for name in others:
+        if getattr(query, name):
+            raise Invalid(
+                f"`{name}` cannot be given together with `{asked}`; nothing was read.",
+                code="options_conflict",
+                option=name,
+            )
 
 
 class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
@@ -95,9 +113,21 @@ def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
         kept, more = found[:size], len(found) > size
     else:
         kept, more = memory.changes_of(query.item, limit=size)
-    commits = [MemoryCommit.of(memory, each, query.item) for each in kept]
+    commits = [MemoryCommit.of(each) for each in kept]
     call.head = memory.head
     return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
+
+
+@route("GET", "/v1/memory/{owner}/moves", "read")
+def list_memory_moves(call: HttpCall, query: PageQuery) -> Paged[MemoryMoves]:
+    """List the moves of a memory's head, newest first: changes, undos and redos, each with who made it."""
+    memory = _memory(call)
+    before = None if query.after is None else read_cursor(query.after)
+    found = memory.moves(before=before, limit=query.size + 1)
+    kept, more = found[: query.size], len(found) > query.size
+    call.head = memory.head
+    page = MemoryMoves(owner=memory.owner, moves=[MemoryMoveShape.of(each) for each in kept], more=more)
+    return Paged(page, str(kept[-1].version) if more else None)
 
 
 class NewItemBody(BaseBody, frozen=True, kw_only=True):
@@ -109,53 +139,50 @@ class NewItemBody(BaseBody, frozen=True, kw_only=True):
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class MemoryAdded(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is remembered now."""
-
-    item: MemoryShape
-    known: bool  # there was an item already that says the same; no other one was added
-
-
 @route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
 def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
     """Remember something for an owner, as a user said it; an item that says the same is answered, and none is added."""
     memory = _memory(call)
-    before = memory.head.version
-    item = memory.add(
+    added = MemoryAdded.of(
+        memory,
+        None,
+        lambda: memory.add(
+            body.text,
+            kind=body.kind,
+            scope=body.scope,
+            expires=body.expires_at,
+            op_id=call.op_id,
+            author=call.access.name,
+        ),
+    )
+    call.status = 200 if added.known else 201
+    return added
+
+
+class EditBody(BaseBody, frozen=True, kw_only=True):
+    """What is right; what is left out stays, the words too if they are null.  An `expires_at` of null removes the end."""
+
+    text: str | None = None
+    kind: ItemKind | UnsetType = UNSET
+    scope: str | UnsetType = UNSET
+    trust: SaidBy | UnsetType = UNSET
+    expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
+
+
+@route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
+def edit_memory_item(call: HttpCall, body: EditBody) -> MemoryShape:
+    """Correct an item; who said other words is a user unless `trust` names another, and its past stays in the history."""
+    edited = _memory(call).edit(
+        call.segments["item"],
         body.text,
         kind=body.kind,
         scope=body.scope,
+        trust=body.trust,
         expires=body.expires_at,
         op_id=call.op_id,
         author=call.access.name,
     )
-    known = memory.head.version == before
-    call.status = 200 if known else 201
-    return MemoryAdded(item=MemoryShape.of(item), known=known)
-
-
-class ItemBody(BaseBody, frozen=True, kw_only=True):
-    """What is right."""
-
-    text: str
-
-
-@route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
-def edit_memory_item(call: HttpCall, body: ItemBody) -> MemoryShape:
-    """Correct the text of an item, whose author is a user from then on; its past stays in the history."""
-    memory = _memory(call)
-    old = memory.get(call.segments["item"])
-    expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
-    new = memory.add(
-        body.text,
-        kind=old.kind,
-        scope=old.scope,
-        id=old.id,
-        expires=expires,
-        op_id=call.op_id,
-        author=call.access.name,
-    )
-    return MemoryShape.of(new)
+    return MemoryShape.of(edited)
 
 
 @route("DELETE", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
@@ -192,11 +219,17 @@ def restore_memory_item(call: HttpCall, body: RestoreBody) -> MemoryShape:
     return MemoryShape.of(restored)
 
 
+class UndoMemoryBody(BaseBody, frozen=True, kw_only=True):
+    """How many changes to undo."""
+
+    changes: int = 1
+
+
 @route("POST", "/v1/memory/{owner}/undo", "operate")
-def undo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
-    """Undo the last change of a memory, whichever item it was about, by a person or by a thread; redo reverses it."""
+def undo_memory(call: HttpCall, body: UndoMemoryBody) -> MemoryHead:
+    """Undo the last changes of a memory, by a person or by a thread; redo reverses it, and an erasure is refused."""
     memory = _memory_to_move(call)
-    head = call.head = memory.undo(op_id=call.op_id, author=call.access.name)
+    head = call.head = memory.undo(body.changes, op_id=call.op_id, author=call.access.name)
     return MemoryHead.of(memory, "undone", HeadShape.of(head))
 
 

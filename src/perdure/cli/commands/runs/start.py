@@ -71,7 +71,10 @@ def start(
         ),
     ] = None,
     agent: Annotated[
-        str | None, Parameter(metavar="NAME", help="Begin the thread for this agent if it is not there")
+        str | None,
+        Parameter(
+            metavar="NAME", completer=in_store, help="Begin the thread for this agent if it is not there"
+        ),
     ] = None,
     owner: Annotated[
         str | None,

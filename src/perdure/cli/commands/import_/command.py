@@ -1,0 +1,511 @@
+"""`perdure import`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast
+
+import msgspec
+from cyclopts import Parameter
+
+from perdure.cli.commands.import_.report import (
+    Imported,
+    ImportedSessions,
+    RefusedShape,
+    of_conversation,
+)
+from perdure.cli.completion import in_store
+from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
+from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
+from perdure.cli.output.formatting import count
+from perdure.cli.output.progress import working
+from perdure.engines import registry
+from perdure.errors import Conflict, Invalid, NotFound, PerdureError
+from perdure.integrations.foreign_ids import thread_id
+from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
+from perdure.integrations.importers.session import FORMATS
+from perdure.integrations.importers.sources import files_below, find_sources, is_server
+from perdure.integrations.importers.write import leaving_none_empty
+from perdure.model.head import MAIN
+from perdure.model.message import Message, Text
+from perdure.model.names import check_label, did_you_mean, shown_address
+from perdure.providers.conversation_input import PreparedInput, formats_of, prepared
+from perdure.providers.registry import APIS
+from perdure.runtime.import_messages import SYSTEM_WORDS, format_of, read
+from perdure.runtime.import_overlap import said_by
+from perdure.shapes.conversation import losses_of
+from perdure.shapes.threads import HeadShape
+from perdure.store.open_store import open as open_store
+from perdure.store.store import Store
+
+__all__ = ["import_"]
+
+
+def _new_store(address: str) -> str | None:
+    """Return the name of the store that an import makes; None if there is one, or it is on a server."""
+    file = registry.file_of(address)
+    return shown_address(address) if file is not None and not file.exists() else None
+
+
+_Source: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="SOURCE",
+        help="A file, directory, database or archive of an export with sessions; with --thread, a saved conversation, and - is the input",
+    ),
+]
+_More: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="FILE",
+        help="More sources; one alone after a SOURCE that is no path is a saved conversation, added to the thread of that name, and - is the input",
+        allow_leading_hyphen=True,
+        show_default=False,
+    ),
+]
+_Thread: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--thread",
+        metavar="ID",
+        completer=in_store,
+        help="SOURCE is a request, a reply or a message list, JSON, that is added to this thread",
+    ),
+]
+_Session: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--session",
+        metavar="ID",
+        help="Only this session of SOURCE, by the id that the tool gave it; with --thread, it becomes that thread",
+    ),
+]
+_Format: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--format",
+        metavar="NAME",
+        help="The tool of the sessions, such as codex, found if left out; of a saved conversation, the wire format, such as openai-chat, found if its content decides",
+    ),
+]
+_Agent: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        completer=in_store,
+        help="The agent of threads that are made; of sessions, named like the tool",
+    ),
+]
+_Provider: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--provider", metavar="NAME", help="With --thread: the provider of the assistant, such as openai"
+    ),
+]
+_Model: TypeAlias = Annotated[
+    str | None, Parameter(name="--model", metavar="NAME", help="With --thread: the model of the assistant")
+]
+_Whole: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--whole",
+        negative=(),
+        show_default=False,
+        help="With --thread: it begins with the whole transcript; add only the rest",
+    ),
+]
+
+_Again: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--again",
+        negative=(),
+        show_default=False,
+        help="With --thread: add it although the thread has it from an earlier import",
+    ),
+]
+
+
+def import_(
+    source: _Source,
+    /,
+    *more: _More,
+    thread: _Thread = None,
+    session: _Session = None,
+    format: _Format = None,
+    agent: _Agent = None,
+    owner: NewOwner = None,
+    provider: _Provider = None,
+    model: _Model = None,
+    whole: _Whole = False,
+    again: _Again = False,
+    timeline: Timeline = MAIN,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> Imported | ImportedSessions:
+    """Import sessions of other tools, or a saved conversation, as threads
+
+    SOURCE is a path with sessions of claude-code, codex, langgraph, openai-agents, atif, letta, chatgpt or claude-ai, or the address
+    of a PostgreSQL server with LangGraph's tables; more of them may follow. Each session becomes a thread, each branch a timeline.
+    Nothing is executed. Import again to add what is new. A saved conversation becomes a thread that is named like its
+    file, and so does each one in a directory without sessions; a new one needs --agent. A file that is refused does not stop the others. Exits with 5 if
+    one was refused, and with 4 if one was edited where it had been imported: the thread stays as it is.
+
+    With --thread, SOURCE is one request, reply or message list, and is added to that thread; `import THREAD FILE`
+    says the same. With the --format of a tool, or with --session, it is one session, which becomes that thread. Calls enter the ledger as made elsewhere. A file that cannot be read makes nothing. The store and the threads are
+    made if they are not there. A file that was imported there before adds nothing, one that has grown adds the rest, and one that was edited is a conflict.
+    """
+    if thread is not None and more:
+        advice = "Name one file with --thread, or leave --thread out: each file becomes a thread of its own."
+        why = f"--thread takes one conversation, and {count(1 + len(more), 'word')} came before it"
+        raise _refused(why, "options_conflict", advice)
+    is_place = is_server(source) or Path(source).expanduser().exists()
+    is_thread = thread is None and len(more) == 1 and not is_place
+    if thread is None and len(more) == 1 and not is_thread and _has_thread(everywhere.store, source):
+        advice = "Name the thread with --thread, or the path as ./PATH."
+        raise _refused(f"'{source}' is a thread, and a path as well", "options_conflict", advice)
+    if session is None and (is_thread or (thread is not None and format not in FORMATS)):
+        return _import_messages(
+            source if thread is None else thread,
+            more[0] if is_thread else source,
+            format=format,
+            agent=agent,
+            owner=owner,
+            provider=provider,
+            model=model,
+            whole=whole,
+            again=again,
+            timeline=timeline,
+            op_id=op_id,
+            everywhere=everywhere,
+        )
+    if provider or model or whole or again or op_id or timeline != MAIN:
+        advice = "Leave them out, or name the thread that SOURCE is added to with --thread."
+        why = "--provider, --model, --whole, --again, --timeline and --op-id are for a saved conversation"
+        raise _refused(why, "options_conflict", advice)
+    return _import_sessions((source, *more), format, agent, owner, everywhere, thread, session)
+
+
+def _import_sessions(
+    sources: Sequence[str],
+    format: str | None,
+    agent: str | None,
+    owner: str | None,
+    everywhere: Everywhere,
+    thread: str | None,
+    session: str | None,
+) -> ImportedSessions:
+    _check_words(sources, format)
+    if session is not None and (len(sources) > 1 or format in APIS):
+        advice = "Name one source, without a wire format."
+        raise _refused("--session names a session of one source", "options_conflict", advice)
+    refused: list[RefusedShape] = []
+    found, others = _planned(sources, format, agent, everywhere, refused)
+    if session is not None and any(saved for _, saved in found):
+        advice = "Leave --session out: a saved conversation is one, and becomes a thread."
+        raise _refused(f"{sources[0]} holds no session of a tool", "options_conflict", advice)
+    made = _new_store(everywhere.store) if found else None
+    reports: list[ImportReport] = []
+    if found:
+        with (
+            open_store(everywhere.store) as store,
+            working("Importing", quiet=everywhere.json) as told,
+        ):
+            for source, saved in found:
+                before = sum(each.messages for each in reports)
+                with _refusing(source, refused, alone=len(sources) == len(found) == 1):
+                    if saved is None:
+                        report = import_sessions(
+                            store,
+                            source,
+                            format=format,
+                            agent=agent,
+                            owner=owner,
+                            thread=thread,
+                            session=session,
+                            progress=lambda at, before=before: told("message", before + at.messages),
+                        )
+                    else:
+                        _check_untaken(store, saved, owner)
+                        added = _added(store, saved, agent=agent, owner=owner, once=True)
+                        report = of_conversation(added, source)
+                    reports.append(report)
+    refused += [RefusedShape.of(each.source, each.error) for report in reports for each in report.refused]
+    return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
+
+
+def _check_words(sources: Sequence[str], format: str | None) -> None:
+    if "-" in sources:
+        advice = "Name the thread that the input is added to with --thread, or a path with sessions."
+        raise _refused("sessions are read from paths, not from the input", "sessions_from_input", advice)
+    if format is None or format in FORMATS or format in APIS:
+        return
+    why = f"'{format}' is none of the tools whose sessions are known: {', '.join(FORMATS)}"
+    advice = (
+        did_you_mean(format, (*FORMATS, *APIS)).rstrip() or "Leave --format out, and the format is found."
+    )
+    raise _refused(why, "session_format_unknown", advice, format=format)
+
+
+@contextmanager
+def _refusing(source: str, refused: list[RefusedShape], *, alone: bool) -> Generator[None]:
+    """List an error of the block under its source; one of a source that is `alone` is raised."""
+    try:
+        yield
+    except PerdureError as error:
+        if alone:
+            raise
+        refused.append(RefusedShape.of(source, error))
+
+
+def _planned(
+    sources: Sequence[str],
+    format: str | None,
+    agent: str | None,
+    everywhere: Everywhere,
+    refused: list[RefusedShape],
+) -> tuple[list[tuple[str, _Conversation | None]], list[str]]:
+    """Return what is to be imported, read before anything is made, and the files that are passed over.
+
+    A saved conversation comes with its file, a directory of them as its files; None: the source holds sessions.
+    """
+    planned: list[tuple[str, _Conversation | None]] = []
+    others: list[str] = []
+    for source in sources:
+        with _refusing(source, refused, alone=len(sources) == 1):
+            files, none = _saved_conversations(source, format)
+            others += none
+            planned += [] if files else [(source, None)]
+            for file in files:
+                with _refusing(file, refused, alone=len(sources) == 1 and files == [source]):
+                    name = thread_id(Path(file).stem)
+                    planned.append((file, _read_conversation(name, file, format, agent, everywhere)))
+    return planned, others
+
+
+def _saved_conversations(source: str, format: str | None) -> tuple[list[str], list[str]]:
+    """Return the saved conversations that a source is, or a directory has, and its other files; none if it holds sessions.
+
+    Raises `Invalid` if it holds neither; a store is named as what it is.
+    """
+    if format is None or format in FORMATS:
+        try:
+            find_sources(source, format)
+        except Invalid as error:
+            if error.code != "import_format_unknown":
+                raise
+            if _is_store(source):
+                advice = f"Copy its threads with `perdure copy {shlex.quote(source)} TARGET`."
+                raise _refused(
+                    f"{source} is a Perdure store", "import_of_a_store", advice, source=source
+                ) from error
+            if format is not None or is_server(source):
+                raise
+        else:
+            return [], []
+    place = Path(source).expanduser()
+    if not place.is_dir():
+        if format is None and _is_no_conversation(source):
+            raise _not_a_conversation(source, f"no session of {', '.join(FORMATS)}, and no")
+        return [source], []
+    below = list(files_below(str(place)))
+    files = [each for each in below if _may_be_conversation(each)]
+    if not files:
+        why = f"no file in {source} is a session of {', '.join(FORMATS)}, or a saved conversation"
+        raise _refused(why, "import_source_empty", "Name another directory.", source=source)
+    return files, [each for each in below if each not in set(files)]
+
+
+def _may_be_conversation(file: str) -> bool:
+    """True for a file with messages, also if it cannot be imported: it holds several conversations, or is cut off."""
+    try:
+        return begins_as_json(file) and not _is_no_conversation(file)
+    except PerdureError:
+        return True
+    except OSError:
+        return False
+
+
+def _is_store(source: str) -> bool:
+    """True if a source is a store of Perdure."""
+    try:
+        registry.open_engine(source, read_only=True, create=False, durability="power_loss").close()
+    except PerdureError:
+        return False
+    return True
+
+
+def _import_messages(
+    thread: str,
+    file: str,
+    *,
+    format: str | None,
+    agent: str | None,
+    owner: str | None,
+    provider: str | None,
+    model: str | None,
+    whole: bool,
+    again: bool,
+    timeline: str,
+    op_id: str | None,
+    everywhere: Everywhere,
+) -> Imported:
+    for what, label in (("provider", provider), ("model", model), ("op_id", op_id)):
+        if label is not None:
+            check_label(what, label)
+    found = _read_conversation(thread, file, format, agent, everywhere)
+    made = _new_store(everywhere.store)
+    with open_store(everywhere.store) as store:
+        added = _added(
+            store,
+            found,
+            agent=agent,
+            owner=owner,
+            timeline=timeline,
+            provider=provider,
+            model=model,
+            whole=whole,
+            once=not (again or whole),
+            op_id=op_id,
+        )
+    return msgspec.structs.replace(added, store_made=made)
+
+
+class _Conversation(NamedTuple):
+    """A saved conversation that was read, and the thread that it goes to."""
+
+    thread: str
+    file: str
+    given: Any
+    lines: tuple[int, ...]
+    ready: PreparedInput
+    format: str
+    said: tuple[Message, ...]
+
+
+def _read_conversation(
+    thread: str, file: str, format: str | None, agent: str | None, everywhere: Everywhere
+) -> _Conversation:
+    """Read a file before anything is made; raises `Invalid` if it cannot be read, or no agent is named for a new thread."""
+    if format in FORMATS:
+        why = f"{format} is a format of sessions, not of a saved conversation"
+        advice = "Name the thread with --thread, or leave it out: each session becomes a thread of its own."
+        raise _refused(why, "session_format_with_thread", advice, format=format)
+    given, lines = read_conversation(file)
+    ready = prepared(given)
+    needs_agent = agent is None and not _has_thread(everywhere.store, thread)
+    with naming_lines(file, lines):
+        if format is None:
+            format = _found_format(file, ready, thread, needs_agent=needs_agent)
+        context, _ = read(ready.value, format)
+    if needs_agent:
+        raise Invalid(
+            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+            code="agent_missing",
+            advice="Give --agent NAME, the agent whose thread it becomes.",
+            thread=thread,
+        )
+    system = (Message("system", (Text(context.system),)),) if context.system else ()
+    return _Conversation(thread, file, given, lines, ready, format, (*system, *context.messages))
+
+
+def _check_untaken(store: Store, found: _Conversation, owner: str | None) -> None:
+    """Raise `Conflict` if the thread that is named like a file has messages, and none of that file."""
+    with suppress(NotFound):
+        words = [entry.words for entry in store.thread(found.thread, owner=owner).transcript()]
+        if words and not said_by([each for each in words if each]) & said_by(found.said):
+            raise Conflict(
+                f"thread '{found.thread}' is not from {found.file}: they have no message in common; nothing was imported.",
+                code="import_thread_taken",
+                advice="Name another thread with --thread.",
+                thread=found.thread,
+                file=found.file,
+            )
+
+
+def _added(
+    store: Store,
+    found: _Conversation,
+    *,
+    agent: str | None,
+    owner: str | None,
+    timeline: str = MAIN,
+    **options: Any,
+) -> Imported:
+    with naming_lines(found.file, found.lines), leaving_none_empty(store, found.thread):
+        placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
+        before, calls = len(placed.transcript()), len(placed.calls())
+        losses = placed.add(found.given, api=found.format, **options)
+        added = len(placed.transcript()) - before
+        other = sum(each.what == SYSTEM_WORDS for each in losses)
+        made_calls = placed.calls()[calls:]
+        return Imported(
+            thread=placed.id,
+            agent=placed.agent,
+            format=found.format,
+            messages=added,
+            calls=len(made_calls),
+            calls_unknown=sum(call.state == "unknown" for call in made_calls),
+            repeated=max(0, len(found.said) - added - other),
+            head=HeadShape.of(placed.head),
+            losses=losses_of(
+                msgspec.structs.replace(each, where=place_in_file(each.where, found.lines)) for each in losses
+            ),
+            looks_like=found.ready.unlike(found.format) if losses else None,
+        )
+
+
+def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: bool) -> str:
+    """Return the format that the content decides; raises `Invalid`, with everything that is missing, if it does not."""
+    try:
+        return format_of(given)
+    except Invalid as error:
+        if error.code == "not_a_conversation":
+            raise _not_a_conversation(file, "no") from error
+        if error.code != "format_missing":
+            raise
+        candidates = cast("list[str]", error.facts["candidates"])
+    why = f"the format of the conversation in {file} was not named, and its content does not decide it"
+    advice = f"Give it with --format: {', '.join(candidates)}."
+    if needs_agent:
+        why += f"; there is no thread '{thread}', and no agent was named"
+        advice += " Give --agent NAME, too: the agent whose thread it becomes."
+    raise _refused(why, "format_missing", advice, candidates=candidates)
+
+
+def _is_no_conversation(source: str) -> bool:
+    """True if `source` is a file in which nothing looks like a message.
+
+    Raises `Invalid` if it holds several conversations, or begins as JSON and is cut off.
+    """
+    if not Path(source).is_file():
+        return False
+    try:
+        return not formats_of(read_conversation(source)[0])
+    except Invalid as error:
+        is_cut_off = error.code == "not_json" and begins_as_json(source)
+        if error.code == "conversations_several" or is_cut_off:
+            raise
+        return True
+
+
+def _not_a_conversation(file: str, what: str) -> Invalid:
+    advice = "A saved conversation is a request, a reply or a list of messages of an API, as JSON."
+    return _refused(f"{file} is {what} saved conversation", "not_a_conversation", advice, file=file)
+
+
+def _has_thread(address: str, thread: str) -> bool:
+    try:
+        with open_store(address, read_only=True) as store:
+            store.thread(thread)
+    except NotFound:
+        return False
+    return True
+
+
+def _refused(why: str, code: str, advice: str, **facts: object) -> Invalid:
+    return Invalid(f"{why}; nothing was imported.", code=code, advice=advice, **facts)
