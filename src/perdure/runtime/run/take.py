@@ -211,7 +211,8 @@ async def _take_queued(env: RunEnvironment, kept: VersionedRun) -> Result | None
 async def _fail_unbegun(env: RunEnvironment, kept: VersionedRun, error: PerdureError) -> Result:
     """Fail a queued run that no model can take; its input is committed first, so it is read and can be retried.
 
-    One that had failed before, and cannot be retried now, has its input in the history.  If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
+    One that had failed before, and cannot be retried now, has its input in the history.  If the timeline does not take
+    the input, because it is sealed or another agent's, the record has the words.
     """
     space, why, kind = env.space, said_by(error), type(error).__name__
     if kept.record.again:
