@@ -185,7 +185,7 @@ export const scenarios = {
     await withPage(open, async ({ page, picture }) => {
       await page.getByRole('link', { name: /trip-42/ }).click();
       await page.getByRole('heading', { name: 'State of main now' }).waitFor();
-      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /trip\.json/ }).click();
       await page.getByText('Written in turn 3').waitFor();
       const cause = page.locator('dl.facts', { hasText: 'before' });
       await cause.waitFor();
@@ -362,7 +362,7 @@ export const scenarios = {
       await go('/threads/trip-42');
       await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
       await page.getByRole('tab', { name: 'State' }).click();
-      await page.getByRole('button', { name: /trip\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /trip\.json/ }).click();
       await page.getByRole('region', { name: 'Value of /trip.json' }).getByText('12000').waitFor();
       await page.getByText('Plan a trip to Lisbon for 12000 euros.').last().waitFor();
       await page.getByRole('combobox', { name: 'Who wrote' }).selectOption('currency');
@@ -382,7 +382,7 @@ export const scenarios = {
   async history({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
       await go('/threads/cart');
-      await page.getByRole('button', { name: /cart\.json/ }).click();
+      await page.locator('aside.right').getByRole('button', { name: /cart\.json/ }).click();
       await page.getByText('Written in turn 5,').waitFor();
       const history = page.getByRole('region', { name: 'Changes of /cart.json' });
       await history.getByRole('listitem').nth(4).waitFor();
@@ -500,16 +500,25 @@ export const scenarios = {
     });
   },
 
-  // Two timelines changed a path: the three values are shown, a side is chosen, and main has the chosen one.
+  // Two timelines changed a path: the three values are shown, a side is chosen, and main has the chosen one.  Of a document
+  // that is joined by key the keys in conflict are shown, and what else either changed is taken.
   async conflict({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
-      const put = (path, value) => page.evaluate(async ([at, body]) => (await fetch(`${window.root}v1/threads/trip-42/state${at}?timeline=slower`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).text(), [path, JSON.stringify(value)]);
+      const put = (path, value, timeline = 'slower') => page.evaluate(async ([at, line, body]) => (await fetch(`${window.root}v1/threads/trip-42/state${at}?timeline=${line}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).text(), [path, timeline, JSON.stringify(value)]);
       await put('/trip.json', { destination: 'Lisbon', budget: 820, currency: 'EUR' });
       await put('/bookings.json', Array.from({ length: 40 }, (_, number) => ({ flight: `TP ${number}`, price: number })));
+      await put('/hotel.json', { name: 'Harbour', price: { night: 90 }, stars: 4 });
+      await put('/hotel.json', { name: 'Harbour', price: { night: 120, tax: 9 } }, 'main');
       await go('/threads/trip-42?timeline=slower');
       await row(page, 3).waitFor();
       await page.getByRole('button', { name: 'Merge', exact: true }).click();
       const dialog = page.getByRole('dialog', { name: 'Merge slower into main' });
+      const hotel = dialog.getByRole('group', { name: '/hotel.json' });
+      const night = (of) => hotel.getByRole('region', { name: `["price","night"] of /hotel.json: ${of}` }).textContent();
+      assert.deepEqual([await night('main'), await night('slower')], ['120', '90']);
+      await hotel.getByText('no such key').waitFor();
+      await hotel.getByText('A side wins this key alone').waitFor();
+      assert.doesNotMatch(await hotel.textContent(), /Harbour|tax|stars/, 'what is joined is no conflict');
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json on main' }).textContent(), /"budget": 12000/);
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json on slower' }).textContent(), /"budget": 820/);
       assert.match(await dialog.getByRole('region', { name: 'Value of /trip.json before both' }).textContent(), /"budget": 1200,/);
@@ -519,18 +528,24 @@ export const scenarios = {
       await settled();
       assert.deepEqual(await faultsOf(page), []);
       await picture('conflict');
+      await hotel.scrollIntoViewIfNeeded();
+      await picture('conflict-by-key');
       await page.setViewportSize({ width: 360, height: 740 });
       assert.ok((await dialog.evaluate((each) => each.scrollWidth - each.clientWidth)) <= 0, 'nothing is wider than a narrow window');
       await picture('conflict-narrow');
+      await hotel.scrollIntoViewIfNeeded();
+      await picture('conflict-by-key-narrow');
       await page.setViewportSize({ width: 1280, height: 800 });
       const trip = dialog.getByRole('group', { name: '/trip.json' });
       await trip.getByRole('radio', { name: 'slower' }).check();
       await dialog.getByRole('group', { name: '/bookings.json' }).getByRole('radio', { name: 'main' }).check();
+      await hotel.getByRole('radio', { name: 'slower' }).check();
       await merge.click();
       await page.getByText('Merged slower into main').waitFor();
       await page.waitForURL((url) => !url.search.includes('timeline'));
       assert.equal((await state(page, 'trip-42', 'main', '/trip.json')).budget, 820);
       assert.equal((await state(page, 'trip-42', 'main', '/bookings.json')).length, 1);
+      assert.deepEqual(await state(page, 'trip-42', 'main', '/hotel.json'), { name: 'Harbour', price: { night: 90, tax: 9 }, stars: 4 });
     });
   },
 
@@ -545,6 +560,13 @@ export const scenarios = {
       await page.getByText('The last run failed.').waitFor();
       assert.deepEqual(await faultsOf(page), []);
       await picture('retry');
+      await row(page, 1).getByRole('button', { name: 'Inspect turn 1' }).click();
+      await page.getByRole('tab', { name: 'Context' }).click();
+      await page.getByText(/This step has no answer: .*the model is unwell/).waitFor();
+      await page.getByText('The exact request').click();
+      await page.getByRole('region', { name: 'The exact request' }).getByText('Are you unwell?').waitFor();
+      await picture('retry-context');
+      await page.getByRole('button', { name: 'Close this turn' }).click();
       await page.getByRole('button', { name: 'Retry' }).click();
       await row(page, 1).getByText('Noted: Are you unwell?').waitFor();
       await turn.getByText('failed').waitFor({ state: 'detached' });
@@ -754,6 +776,59 @@ export const scenarios = {
       await picture('elsewhere');
       await card.getByRole('button', { name: 'Next' }).click();
       await page.getByRole('article', { name: 'Approval of book' }).getByText('777').waitFor({ state: 'detached' });
+    });
+  },
+
+  // The question on screen is never replaced by another one, and the address of a decided one shows that one.
+  async stays({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      await go('/approvals');
+      const card = page.getByRole('article', { name: /^Approval of/ });
+      await card.waitFor();
+      await page.waitForURL(/call=/);
+      const address = new URL(page.url()).searchParams.get('call');
+      const [thread, call] = [address.slice(0, address.lastIndexOf('/')), address.slice(address.lastIndexOf('/') + 1)];
+      await card.getByLabel('Reason').fill('half a reason');
+      await send(page, `threads/${encodeURIComponent(thread)}/decide`, { call, verdict: 'deny', why: 'by another window' });
+      await card.getByText(/has decided\./).waitFor();
+      await settled();
+      assert.equal(new URL(page.url()).searchParams.get('call'), address);
+      assert.equal(await card.getByRole('link', { name: thread, exact: true }).count(), 1);
+      assert.equal(await card.getByRole('button', { name: 'Approve' }).count(), 0, 'nothing can be approved in its place');
+      assert.ok(await page.getByRole('navigation', { name: 'Waiting' }).getByRole('button').count(), 'others wait');
+      await picture('stays');
+      await page.reload();
+      await card.getByText('Denied: by another window.').waitFor();
+      assert.equal(await card.getByRole('button', { name: 'Approve' }).count(), 0);
+      await go('/approvals?call=foo%2Fbar');
+      await page.getByText('There is no such question').waitFor();
+      await settled();
+      assert.equal(await card.count(), 0, 'no other question is shown for it');
+      await page.getByRole('navigation', { name: 'Waiting' }).getByRole('button').first().click();
+      await card.waitFor();
+    });
+  },
+
+  // A tool asks for a value: it goes on with the answer, and cannot be approved without one.
+  async question({ open }) {
+    await withPage(open, async ({ page, go, picture }) => {
+      await send(page, 'threads', { id: 'harbour', agent: 'planner' });
+      await send(page, 'threads/harbour/run', { text: 'Name the boat.' });
+      await go('/approvals?call=harbour/');
+      const card = page.getByRole('article', { name: 'Approval of name' });
+      await card.getByText('What shall the boat be called?').waitFor();
+      assert.equal(await card.getByRole('button', { name: /Approve/ }).count(), 0, 'the tool has no value then');
+      const field = card.getByLabel('Answer, with which the tool goes on');
+      await field.fill('12');
+      await picture('question');
+      await card.getByRole('button', { name: 'Answer: the tool goes on' }).click();
+      await card.getByRole('alert').waitFor();
+      await field.fill('1234'); // a text, although it looks like a number
+      await card.getByRole('button', { name: 'Answer: the tool goes on' }).click();
+      await card.getByText('Answered by local.').waitFor();
+      await card.getByRole('link', { name: 'Open the thread' }).click();
+      await row(page, 1).getByText('Done. Anything else?').waitFor();
+      assert.equal(await state(page, 'harbour', 'main', '/name.json'), '1234');
     });
   },
 
@@ -970,8 +1045,18 @@ export const scenarios = {
       await page.getByRole('textbox', { name: 'Input', exact: true }).fill('Tell me slowly about Lisbon.');
       await page.getByRole('textbox', { name: 'Input', exact: true }).press('Control+Enter');
       await words.getByText('Lisbon is lovely in spring.').waitFor();
+      // It counts up, by the clock of the server: that of this machine may be wrong.
+      await page.addInitScript(() => {
+        const now = Date.now.bind(Date);
+        Date.now = () => now() + 600_000;
+      });
       await page.reload();
       await words.getByText('Lisbon is lovely in spring.').waitFor();
+      const counter = page.locator('header').getByRole('timer');
+      const first = Number.parseInt(await counter.textContent(), 10);
+      assert.ok(first < 60, `${first} s since it began`);
+      await page.waitForFunction((before) => Number.parseInt(document.querySelector('.head [role=timer]').textContent, 10) > before, first);
+      assert.equal(await page.getByRole('timer').count(), 3, 'in the head, at its turn, and where it is being written');
       await page.locator('details', { hasText: 'A slow answer is asked for.' }).waitFor(); // also what came before the reload
       await picture('live');
       letGo();
@@ -979,7 +1064,9 @@ export const scenarios = {
       await said.waitFor();
       await words.waitFor({ state: 'detached' });
       assert.equal(await page.getByText('Take the early boat.').count(), 1, 'the answer is shown once');
-      await page.getByText('running', { exact: true }).first().waitFor({ state: 'detached' });
+      await page.getByText(/^running/).first().waitFor({ state: 'detached' });
+      assert.equal(await page.getByRole('timer').count(), 0, 'what has ended does not count');
+      assert.match(await row(page, 1).locator('.took').textContent(), /^\d+(\.\d)?\ss$/);
     });
   },
 
@@ -1135,6 +1222,129 @@ export const scenarios = {
     });
   },
 
+  // An item is added: what is wrong is said and nothing typed is lost, and the same words again, or a lost answer, add no other.
+  async remember({ open }) {
+    await withPage(open, async ({ page, go, picture, settled, faults }) => {
+      await go('/memory/dora');
+      const cards = page.locator('article.card');
+      await cards.first().waitFor();
+      const before = await cards.count();
+      const dialog = page.getByRole('dialog', { name: 'Add to the memory of dora' });
+      const add = dialog.getByRole('button', { name: 'Add', exact: true });
+      await page.keyboard.press('n');
+      await page.keyboard.type('Dora sails in May.');
+      await dialog.getByLabel('Kind').selectOption('episodic');
+      await dialog.getByLabel('Scope').fill('My Trip');
+      await page.keyboard.press('Enter');
+      await dialog.getByRole('alert').getByText("'My Trip' cannot be a scope").waitFor();
+      await picture('remember');
+      assert.deepEqual(await faultsOf(page), []);
+      await dialog.getByLabel('Scope').fill('trip');
+      assert.equal(await dialog.getByRole('alert').count(), 0, 'it was about other words');
+      await add.click();
+      await page.getByText('Remembered.').waitFor();
+      assert.match(await cards.first().textContent(), /Dora sails in May\..*episodic.*scope trip.*said by user/s);
+      await cards.first().getByRole('button', { name: 'History' }).click();
+      await page.getByRole('list', { name: 'Changes of this item' }).getByText('local').waitFor();
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await dialog.getByLabel('Text').fill('Dora sails in May.');
+      await dialog.getByLabel('Kind').selectOption('episodic');
+      await dialog.getByLabel('Scope').fill('trip');
+      await dialog.getByLabel('Text').press('Control+Enter');
+      await page.getByText('dora has that item already').waitFor();
+      await page.reload();
+      await cards.nth(before).waitFor();
+      assert.equal(await cards.count(), before + 1);
+      // The answer is lost: the item is there, and the same words again do not add another one, although it ends.
+      let sent = 0;
+      await page.route(/\/memory\/dora\/items$/, async (route) => {
+        if (sent++) return route.continue();
+        await route.fetch();
+        await route.abort();
+      });
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await dialog.getByLabel('Text').fill('Dora has a guest.');
+      await dialog.getByLabel('Kept').selectOption('until a time …');
+      await dialog.getByLabel(/^Until/).fill('2031-02-03T09:30');
+      await add.click();
+      await dialog.getByText('The server does not answer.').waitFor();
+      await add.click();
+      await cards.filter({ hasText: /Dora has a guest\..*until.*Feb/s }).waitFor();
+      await page.reload();
+      await cards.nth(before + 1).waitFor();
+      assert.equal(await cards.filter({ hasText: 'Dora has a guest.' }).count(), 1);
+      assert.deepEqual(faults.splice(0).filter((each) => !each.includes('ERR_FAILED')), []);
+      // An owner without a memory; who may only look adds nothing.
+      await go('/memory');
+      await page.getByRole('button', { name: 'Add an item' }).click();
+      await page.keyboard.type('eli');
+      await page.getByText('eli has no memory yet: this begins one.').waitFor();
+      await page.getByLabel('Text').fill('Eli plays chess.');
+      await page.getByRole('button', { name: 'Add', exact: true }).click();
+      await page.getByRole('combobox', { name: 'Owner' }).and(page.locator('select')).getByRole('option', { name: 'eli', selected: true }).waitFor({ state: 'attached' });
+      await cards.filter({ hasText: 'Eli plays chess.' }).waitFor();
+      await page.route(/\/v1\/session/, (route) => route.fulfill({ json: { name: 'vera', roles: ['viewer'], version: '', store: '', read_only: false, served: [] } }));
+      await page.reload();
+      await cards.filter({ hasText: 'Eli plays chess.' }).waitFor();
+      await settled();
+      assert.equal(await page.getByRole('button', { name: 'Add an item' }).count(), 0);
+    });
+  },
+
+  // Every time has its seconds and its zone, and durations are in human units: of a turn, its steps, its calls and its run.
+  async times({ open }) {
+    await withPage(open, async ({ page, go, picture, settled }) => {
+      const took = /^(<\s1\sms|\d+\sms|\d+(\.\d)?\ss)$/;
+      await go('/threads/trip-42');
+      await row(page, 5).waitFor();
+      await settled();
+      const titles = await page.locator('time').evaluateAll((found) => found.map((each) => each.title));
+      assert.ok(titles.length > 5);
+      assert.deepEqual(titles.filter((title) => !/\d:\d\d:\d\d.*GMT.*Europe\/Lisbon.*\d\d:\d\d:\d\d\.\d{6}Z/.test(title)), []);
+      // The turn, each step and the result of the call, with when they began and ended.
+      const durations = row(page, 5).locator('.duration');
+      assert.equal(await durations.count(), 4);
+      for (const text of await durations.allTextContents()) assert.match(text, took);
+      assert.match(await durations.first().getAttribute('title'), /^turn 5\nfrom .*:\d\d .*\nto .*:\d\d /);
+      await row(page, 5).getByRole('button', { name: 'Inspect turn 5' }).click();
+      const about = page.getByRole('region', { name: 'About turn 5' });
+      await about.getByText(/took .*2 steps .*, 1 call /s).waitFor();
+      assert.match(await about.locator('header time').textContent(), /\d{4}, \d+:\d\d:\d\d (AM|PM) GMT/);
+      await page.getByRole('tab', { name: 'Calls' }).click();
+      const call = page.getByRole('article', { name: 'Call of book' });
+      assert.match(await call.locator('.duration').textContent(), took);
+      await call.getByText('Ledger entries').click();
+      await call.getByRole('listitem').nth(1).waitFor();
+      assert.match(await call.getByRole('listitem').nth(1).textContent(), /\d+:\d\d:\d\d (AM|PM).*\+.*m?s.*succeeded/);
+      await picture('times');
+      await page.getByRole('tab', { name: 'Context' }).click();
+      assert.match(await page.getByLabel('Step').locator('option').first().textContent(), /script:traveller, .*m?s$/);
+      // What was undone is no later turn; a wait is counted for what waits.
+      await send(page, 'threads', { id: 'patient', agent: 'planner' });
+      await send(page, 'threads/patient/run', { text: 'Book the flight to Porto for 730 euros.' });
+      await go('/threads/patient?at=turn:1&tab=calls');
+      await page.getByText(/^waits \d/).waitFor();
+      // Long ones, and a clock that was set back.
+      const shown = async (ms, text) => {
+        await page.route(/\/trip-42\/turns/, async (route) => {
+          const response = await route.fetch();
+          const found = await response.json();
+          for (const turn of found.turns) turn.ended_at = new Date(Date.parse(turn.at) + ms).toISOString();
+          await route.fulfill({ response, json: found });
+        });
+        await go('/threads/trip-42');
+        await row(page, 5).locator('.took').waitFor();
+        assert.equal((await row(page, 5).locator('.took').textContent()).replaceAll('\u00a0', ' '), text);
+        await page.unrouteAll();
+      };
+      await shown(41_600, '42 s');
+      await shown(192_000, '3 min 12 s');
+      await shown(2 * 3_600_000 + 5 * 60_000 + 900, '2 h 5 min');
+      await shown(3 * 86_400_000 + 60_000, '3 d');
+      await shown(-5_000, '–');
+    });
+  },
+
   // A memory is corrected, an item forgotten and brought back; a change that nobody has seen is not undone.
   async memory({ open }) {
     await withPage(open, async ({ page, go, picture, settled }) => {
@@ -1259,6 +1469,13 @@ export const scenarios = {
         await safe();
       }
       assert.equal(asked, 0, 'a dialog of the browser opened');
+      // What cannot be seen is spelled out where a person decides about it.
+      await send(page, 'threads', { id: 'unseen', agent: 'planner' });
+      await send(page, 'threads/unseen/run', { text: 'Book the flight to acme\u202e01\u200b for 900 euros.' });
+      await go('/approvals?call=unseen/');
+      await page.getByRole('region', { name: 'Arguments of book' }).getByText('TP acme\\u202e01\\u200b').waitFor();
+      await page.getByRole('navigation', { name: 'Waiting' }).getByText('flight: TP acme\\u202e01\\u200b').waitFor();
+      await picture('unseen');
     });
   },
 
@@ -1492,6 +1709,8 @@ export const spoilers = {
   retry: changed(/\/v1\/threads\/ailing\/graph/, (body) => body.replaceAll('"failed"', '"succeeded"')),
   merged: changed(/\/v1\/threads\/merging\/diff/, (body) => body.replaceAll('"toolCalls"', '"toolcalls"')),
   elsewhere: changed(/\/trip-44\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
+  stays: changed(/\/v1\/threads\/.*\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
+  question: changed(/\/v1\/approvals/, (body) => body.replaceAll('"choose-name"', '"approve"').replaceAll(/"response_schema":\{[^}]*\}/g, '"response_schema":null')),
   settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
   // The first page is all that the server gives.

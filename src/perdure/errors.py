@@ -209,18 +209,20 @@ class PathConflict(NamedTuple):
     ours: str | None
     theirs: str | None
     why: str
+    keys: tuple[tuple[str, ...], ...] = ()  # of an object that is joined by key: the places that both changed
 
 
 class MergeConflict(Conflict):
     """Both timelines changed the same paths, and no merge rule covers them.  Nothing was written."""
 
-    def __init__(self, conflicts: Sequence[PathConflict]) -> None:
-        """Name every path in conflict."""
-        self.conflicts = tuple(conflicts)
+    def __init__(self, conflicts: Sequence[PathConflict], *, picked: str | None = None) -> None:
+        """Name every path in conflict; `picked` is the turn or commit that does not fit, None where lines are merged."""
+        self.conflicts, self.picked = tuple(conflicts), picked
         shown = "; ".join(f"{each.path} ({each.why})" for each in self.conflicts[:5])
         more = f" and {len(self.conflicts) - 5} more" if len(self.conflicts) > 5 else ""
         super().__init__(
-            f"{_counted(len(self.conflicts))} in conflict: {shown}{more}; nothing was written.",
+            f"{f'{picked} does not fit: ' if picked else ''}{_counted(len(self.conflicts))} in conflict: {shown}{more}; "
+            "nothing was written.",
             advice='Say whose value counts with prefer="ours" or prefer="theirs", or declare a merge rule for them.',
         )
 

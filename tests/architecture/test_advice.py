@@ -45,7 +45,7 @@ DECLARED = {
     "perdure.memory.search": ("perdure.open(…, embed='auto')",),
     "perdure.providers.validator.openai_responses": ("store=false",),
     "perdure.runtime.session.result": ("output=", "run()"),
-    "perdure.runtime.run.start": ("change()",),
+    "perdure.runtime.session.inputs": ("change()",),
     "perdure.runtime.session.steering": ("run()",),
     "perdure.store.change": ("chain='steps'", "change()", "on({})", "change()"),
     "perdure.store.plumbing.directory": ("agent=",),

@@ -31,7 +31,7 @@ MARK = re.compile(r"(<!-- generated: ([\w.]+)(?: as (\w+))? -->\n).*?(<!-- end -
 
 # Names that are private to a module, as a reader should see them.
 _SPELLED = {
-    "_End": "datetime | timedelta | None",
+    "End": "datetime | timedelta | None",
     "_OpId": "str | None",
     "_Place": "Sequence[str | int]",
     "Wanted": "Moment",
@@ -101,7 +101,7 @@ def _default(value: object) -> str:
 
 def _spelled(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return re.sub(r"\w+", lambda word: _SPELLED.get(word[0], word[0]), text)
+    return re.sub(r"\w+", lambda word: _SPELLED.get(word[0], word[0]), text.replace(" | UnsetType", ""))
 
 
 def _sentences(thing: object) -> list[str]:

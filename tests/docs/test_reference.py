@@ -17,7 +17,8 @@ import pytest
 import perdure
 from perdure import errors
 from perdure.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
-from perdure.history import merge, revisions, writer
+from perdure.history import revisions, writer
+from perdure.history.merge import resolve
 from perdure.history.tree import encoding
 from perdure.history.verify import report
 from perdure.ledger import call_identity, calls
@@ -225,7 +226,7 @@ LIMITS: dict[str, dict[str, float]] = {
         "CHUNK_BYTES": artifact.CHUNK_BYTES,
         "MEDIA_TYPE_BYTES_MAX": encoding.MEDIA_TYPE_BYTES_MAX,
         "BETWEEN_MAX": writer.BETWEEN_MAX,
-        "SHARED_MAX": merge.SHARED_MAX,
+        "SHARED_MAX": resolve.SHARED_MAX,
         "REBASES_MAX": writer.REBASES_MAX,
         "PREFIX_MIN": revisions.PREFIX_MIN,
         "FAULTS_MAX": report.FAULTS_MAX,

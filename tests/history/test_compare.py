@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from perdure.errors import Invalid, MergeConflict, NotFound, OpReused, StaleHead
-from perdure.history import merge
-from perdure.history.merge import Terms
+from perdure.history import merge, query
+from perdure.history.merge import Pick, Terms
 from perdure.history.verify import verify
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.event import ConflictCovered, Merged, Picked
@@ -152,10 +152,78 @@ def test_a_side_settles_the_keys_that_both_changed(hand: Hand, side: Side, city:
         hand.merge("third", rules={"/n": "keys"})
     hand.merge("third", rules={"/n": "keys"}, prefer={"/": side})
 
-    assert "both changed ['city'] differently" in refused.value.conflicts[0].why
+    (conflict,) = refused.value.conflicts
+    assert (conflict.keys, conflict.why) == ((("city",),), "changed differently on both at city")
     assert hand.get("/n/trip") == {"city": city, "days": 2, "cost": 6}
     events = hand.space.step(hand.head().commit or Digest("")).changeset.events
     assert len([event for event in events if isinstance(event, ConflictCovered)]) == covered
+
+
+def test_all_keys_in_conflict_are_named(hand: Hand) -> None:
+    """The first ones in words, a nested one as a place is written."""
+    names = [f"key{number}" for number in range(7)]
+    hand.write({"/n/trip": {key: {"n": 0} for key in names}})
+    hand.fork("third", hand.head().commit)
+    hand.write({"/n/trip": {key: {"n": 1} for key in names}})
+    hand.write({"/n/trip": {key: {"n": 2} for key in names}}, timeline="third")
+
+    with pytest.raises(MergeConflict) as refused:
+        hand.merge("third", rules={"/n": "keys"})
+
+    (conflict,) = refused.value.conflicts
+    assert conflict.keys == tuple((name, "n") for name in names)
+    assert conflict.why.endswith(
+        ' at ["key0", "n"], ["key1", "n"], ["key2", "n"], ["key3", "n"], ["key4", "n"] and 2 more'
+    )
+
+
+def test_a_key_is_blamed_on_the_line_that_wrote_it(hand: Hand) -> None:
+    """Through the merge that joined the document; the whole of it is of the merge itself."""
+    hand.write({"/n/trip": {"city": "Oslo", "cost": {"bus": 5}}})
+    hand.fork("third", hand.head().commit)
+    ours = hand.write({"/n/trip": {"city": "Bergen", "cost": {"bus": 5}}})
+    theirs = hand.write({"/n/trip": {"city": "Oslo", "cost": {"bus": 5, "hotel": 90}}}, timeline="third")
+    merged = hand.merge("third", rules={"/n": "keys"}).commit
+    places: list[tuple[str, ...]] = [("city",), ("cost", "hotel"), ("cost",), ()]
+
+    found = [query.blame(hand.space, merged, "/n/trip", place) for place in places]
+
+    assert [each.commit for each in found] == [ours, theirs, theirs, merged]
+    assert [each.merged_from for each in found] == [None, "third", "third", None]
+
+
+def test_a_pick_takes_the_keys_that_its_change_touched(hand: Hand) -> None:
+    """Of a document that is joined by key; where one is not as it was before the change, the conflict names it."""
+    hand.write({"/n/trip": {"city": "Oslo", "days": 1}})
+    hand.fork("third", hand.head().commit)
+    hand.write({"/n/trip": {"city": "Bergen", "days": 1}})
+    wanted = hand.write({"/n/trip": {"city": "Oslo", "days": 2}}, timeline="third")
+    other = hand.write({"/n/trip": {"city": "Rome", "days": 2}}, timeline="third")
+
+    pick(hand, wanted, {"/n": "keys"})
+    with pytest.raises(MergeConflict) as refused:
+        pick(hand, other, {"/n": "keys"})
+
+    assert hand.get("/n/trip") == {"city": "Bergen", "days": 2}
+    (conflict,) = refused.value.conflicts
+    assert (conflict.keys, conflict.why) == ((("city",),), "not as it was before that change at city")
+    assert verify(hand.engine).ok
+
+
+def test_by_key_only_objects_are_joined(hand: Hand) -> None:
+    """A list, bytes, and a document that one line deleted are in conflict as a whole, and a side settles all of it."""
+    hand.write({"/n/list": [1], "/n/gone": {"a": 1}, "/n/bytes": b"a"})
+    hand.fork("third", hand.head().commit)
+    hand.write({"/n/list": [1, 2], "/n/gone": {"a": 2}, "/n/bytes": b"b"})
+    hand.write({"/n/list": {"a": 1}, "/n/bytes": b"c"}, delete=["/n/gone"], timeline="third")
+
+    with pytest.raises(MergeConflict) as refused:
+        hand.merge("third", rules={"/n": "keys"})
+    hand.merge("third", rules={"/n": "keys"}, prefer={"/n": "theirs"})
+
+    assert [each.keys for each in refused.value.conflicts] == [()] * 3
+    state = hand.state()
+    assert (state["/n/bytes"], state["/n/list"], "/n/gone" in state) == (b"c", {"a": 1}, False)
 
 
 def test_a_rule_that_does_not_fit_is_a_conflict(hand: Hand) -> None:
@@ -270,7 +338,8 @@ def test_a_commit_of_elsewhere_is_not_found(hand: Hand) -> None:
 def pick(hand: Hand, commit: Digest, rules: dict[str, str] | None = None) -> merge.Taken:
     """Cherry-pick onto main."""
     terms = Terms(op_id=hand.space.ids(), reason="pick", rules=rules or {})
-    return merge.cherry_pick(hand.space, hand.head(), commit, terms)
+    picks = (Pick(commit=commit, is_turn=False, name="it", reason="pick it"),)
+    return merge.cherry_pick(hand.space, hand.head(), picks, terms)
 
 
 def test_a_pick_takes_one_commit_and_not_what_came_before_it(hand: Hand) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Conflict, MergeConflict
-from perdure.history import ancestry, merge
+from perdure.history import ancestry
 from perdure.history.ancestry import Point
+from perdure.history.merge import resolve
 from perdure.history.space import Space
 from perdure.history.verify import verify
 from perdure.model.digest import Digest
+from perdure.model.merge_rules import Side
 from tests.coded import raises
 from tests.history.hand import Hand
 
@@ -178,7 +180,7 @@ def test_deleting_is_a_change_like_any_other(crossed: Hand) -> None:
 
 def test_there_is_an_end_to_what_is_looked_at(crossed: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it the merge is refused, and nothing is written."""
-    monkeypatch.setattr(merge, "SHARED_MAX", 2)
+    monkeypatch.setattr(resolve, "SHARED_MAX", 2)
     crossed.write({"/n": 20}, timeline="other")
     before = crossed.head()
 
@@ -186,3 +188,50 @@ def test_there_is_an_end_to_what_is_looked_at(crossed: Hand, monkeypatch: pytest
         crossed.merge("other", rules=RULES)
 
     assert crossed.head() == before
+
+
+@pytest.fixture
+def crossed_documents() -> Hand:
+    """Two lines that were crossed; one made a key of a document new before that, the other another key."""
+    hand = Hand()
+    hand.write({"/doc": {"city": "Oslo", "days": 1, "cost": {"bus": 5}}})
+    hand.fork("other", hand.head().commit)
+    hand.write({"/doc": {"city": "Bergen", "days": 1, "cost": {"bus": 5}}})
+    hand.write({"/doc": {"city": "Oslo", "days": 1, "cost": {"bus": 6}}}, timeline="other")
+    hand.fork("before", hand.head().commit)
+    hand.merge("other", rules=KEYS)
+    hand.merge("before", into="other", rules=KEYS)
+    return hand
+
+
+KEYS = {"/doc": "keys"}
+
+
+def test_crossed_lines_join_an_object_key_by_key(crossed_documents: Hand) -> None:
+    """Each key is seen from both commits in common; what came late on either side is there."""
+    hand = crossed_documents
+    hand.write({"/doc": {"city": "Bergen", "days": 2, "cost": {"bus": 6}}})
+    hand.write({"/doc": {"city": "Bergen", "days": 1, "cost": {"bus": 6, "hotel": 90}}}, timeline="other")
+
+    hand.merge("other", rules=KEYS)
+
+    assert hand.get("/doc") == {"city": "Bergen", "days": 2, "cost": {"bus": 6, "hotel": 90}}
+    assert verify(hand.engine).ok
+
+
+@pytest.mark.parametrize(("side", "city"), [("ours", "Bergen"), ("theirs", "Oslo")])
+def test_a_key_that_was_taken_back_knowingly_is_reported_alone(
+    crossed_documents: Hand, side: Side, city: str
+) -> None:
+    """Seen from one of them no line changed it; a side settles this key, and the rest is joined."""
+    hand = crossed_documents
+    hand.write({"/doc": {"city": "Bergen", "days": 2, "cost": {"bus": 6}}})
+    hand.write({"/doc": {"city": "Oslo", "days": 1, "cost": {"bus": 6, "hotel": 90}}}, timeline="other")
+
+    with pytest.raises(MergeConflict) as refused:
+        hand.merge("other", rules=KEYS)
+    hand.merge("other", rules=KEYS, prefer={"/": side})
+
+    assert [each.keys for each in refused.value.conflicts] == [(("city",),)]
+    assert hand.get("/doc") == {"city": city, "days": 2, "cost": {"bus": 6, "hotel": 90}}
+    assert verify(hand.engine).ok

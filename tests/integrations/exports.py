@@ -37,7 +37,11 @@ def exports_faults(line: Thread) -> list[str]:
     """Export a timeline in every format; return what is wrong with the requests and with their losses."""
     if not line.transcript(limit=1):
         return []
-    return [each for api in APIS for each in export_faults(line, api, line.export(api, model=MODELS[api]))]
+    return [
+        each
+        for api in APIS
+        for each in export_faults(line, api, line.export(api, model=MODELS[api], sendable=True))
+    ]
 
 
 def export_faults(line: Thread, api: str, exported: Rendered) -> list[str]:

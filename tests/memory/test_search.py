@@ -16,6 +16,7 @@ from perdure import Store, memory
 from perdure.engines.sqlite import search as index
 from perdure.errors import Invalid, PerdureError, Unavailable
 from perdure.history.tree import EMPTY
+from perdure.memory.embedding import Embedder
 from perdure.memory.index import QUERY_TERMS_MAX, query_terms, terms
 from tests.coded import raises
 from tests.memory.remembering import by_letters, remembering, texts
@@ -111,6 +112,28 @@ def test_words_are_found_whatever_their_form(store: Store) -> None:
     assert found == {"cafe crepe": ["cafe"], "京都": ["tokyo"], "run": ["late"], "full": ["full"]}
 
 
+def test_symbols_are_found(store: Store) -> None:
+    """An emoji, whatever its colour or variant, an arrow and a sign are terms; punctuation and symbols of ASCII are not."""
+    held = store.memory("ann")
+    held.add("🙂", id="smile")
+    held.add("works at the port 👍🏽 and likes it ❤️", id="thumb")
+    held.add("A → B costs 5 €, it's “fine” | ok", id="sign")
+
+    queries = ("🙂", "👍", "❤", "→", "€", "🚀", "“”", "| + $")
+    found = {query: [each.id for each in held.search(query)] for query in queries}
+
+    assert list(found.values()) == [["smile"], ["thumb"], ["thumb"], ["sign"], ["sign"], [], [], []]
+
+
+@pytest.mark.parametrize("symbol", ["🧭", "😀", "🏝", "🎮", "⛓"])
+def test_no_symbol_is_taken_for_another(symbol: str) -> None:
+    """The stemmer leaves the term of a symbol as it is; hexadecimal digits, the control, may look like an ending to it."""
+    (term,) = terms(symbol)
+
+    assert index.split_words(term) == [term]
+    assert index.split_words("u1f9ed") != ["u1f9ed"]
+
+
 def test_without_an_embedding_function_the_answer_says_that_words_were_all(store: Store) -> None:
     """A caller sees why a meaning was not found."""
     store.memory("ann").add("prefers aisle seats", id="seat")
@@ -158,7 +181,7 @@ def test_scores_have_one_range_whatever_was_searched(seeing: Store, tmp_path: Pa
 
 
 def test_a_similarity_can_be_compared_between_queries(seeing: Store) -> None:
-    """It is 1 for the same text and falls with the distance, whatever the rank; words alone have none."""
+    """It is 1 for the same text and falls with the distance, whatever the rank."""
     held = seeing.memory("ann")
     held.add("bats", id="word")
 
@@ -170,18 +193,55 @@ def test_a_similarity_can_be_compared_between_queries(seeing: Store) -> None:
     assert (same.score, other.score) == (1.0, 0.5)
 
 
-def test_what_is_less_similar_than_asked_for_is_not_found_by_meaning(seeing: Store) -> None:
-    """Words find it all the same; without a least, a function of the program finds everything."""
+def test_what_is_less_similar_than_asked_for_is_not_found(seeing: Store) -> None:
+    """By meaning or by words, unless it has no vector; without a least, a function of the program finds everything."""
     held = seeing.memory("ann")
     held.add("bats", id="word")
+    held.add("4711", id="number")
 
     nothing = held.search("zebra", similarity_min=0.9)
+    close, far = (held.search("bats, zebra, quagga and 4711", similarity_min=least) for least in (0.4, 0.9))
 
     assert [each.id for each in held.search("zebra")] == ["word"]
     assert (list(nothing), nothing.legs) == ([], ("text", "vector"))
-    assert [each.legs for each in held.search("bats, zebra and quagga", similarity_min=1.0)] == [("text",)]
+    assert {each.id: each.legs for each in close} == {"word": ("text", "vector"), "number": ("text",)}
+    assert [(each.id, each.similarity) for each in far] == [("number", None)]
     with raises(Invalid, "similarity_invalid"):
         held.search("zebra", similarity_min=1.5)
+
+
+def test_an_item_that_only_its_words_found_has_a_similarity(seeing: Store) -> None:
+    """Of all hits that have a vector: the same as for an item that its vector found; without one, the control, None."""
+    held = seeing.memory("ann")
+    for number in range(40):
+        held.add("abts" if number % 2 else "stab", id=f"near{number:02}")
+    held.add("bats 4711 " + "quagga zebra " * 9, id="far")
+    held.add("4711", id="number")
+
+    found = {each.id: each for each in held.search("bats 4711", limit=3)}
+    again = {each.id: each for each in held.search("bats 4711", limit=100)}
+
+    assert (found["far"].legs, again["far"].legs) == (("text",), ("text", "vector"))
+    assert found["far"].similarity == pytest.approx(again["far"].similarity, abs=2e-4)
+    assert found["number"].similarity is None
+
+
+def test_the_bar_of_the_small_model_binds_meaning_alone(store_url: str) -> None:
+    """Items that have the words are found below it; a least that is asked for binds them too."""
+    barred = Embedder(by_letters, similarity_min=0.9)
+    with perdure.open(store_url, embed=by_letters) as store:
+        held = store._resources.memories.of("ann")
+        store.memory("ann").add("bats, zebra and quagga", id="words")
+        store.memory("ann").add("zygote", id="other")
+        held.indexing.embedder = barred
+
+        by_words = memory.relevant(held, "bats")
+        above = memory.relevant(held, "bats", similarity_min=0.9)
+
+    assert [(each.id, each.legs) for each in by_words] == [("words", ("text",))]
+    assert by_words[0].similarity is not None
+    assert by_words[0].similarity < 0.9
+    assert list(above) == []
 
 
 def test_words_that_every_text_has_find_nothing_beside_others(store: Store) -> None:
@@ -201,6 +261,23 @@ def test_ties_are_settled_by_id(seeing: Store) -> None:
         held.add("the same words", id=id)
 
     assert [each.id for each in held.search("words", limit=3)] == ["a", "b", "c"]
+
+
+def test_of_two_items_with_one_score_the_one_that_has_the_words_comes_first(seeing: Store) -> None:
+    """Whatever their ids: one is first by words alone, the other by its vector alone; a lower id, the control, settles the rest."""
+    held = seeing.memory("ann")
+    held.add("stab", id="a")
+    for number in range(20):
+        held.add("tabs", id=f"m{number:02}")
+    held.add("bats " + "quagga zebra " * 9, id="z")
+
+    found = list(held.search("bats", limit=3))
+
+    assert [(each.id, each.legs, each.score) for each in found[:2]] == [
+        ("z", ("text",), 0.5),
+        ("a", ("vector",), 0.5),
+    ]
+    assert found[2].id == "m00"
 
 
 def test_filters_are_applied_before_anything_is_ranked(seeing: Store) -> None:
@@ -345,12 +422,15 @@ def test_an_embedding_function_is_a_function(embed: Any, code: str) -> None:
 
 
 def test_a_text_without_a_direction_is_found_by_its_words(seeing: Store) -> None:
-    """A vector of zeros is near nothing; the other leg does not need it."""
+    """A vector of zeros is near nothing, and the answer says that words alone were searched; the other leg needs none."""
     held = seeing.memory("ann")
     held.add("12345", id="digits")
     held.add("letters", id="letters")
 
-    assert [(each.id, each.legs) for each in held.search("12345")] == [("digits", ("text",))]
+    found = held.search("12345")
+
+    assert [(each.id, each.legs, each.score) for each in found] == [("digits", ("text",), 1.0)]
+    assert (found.legs, held.search("letters").legs) == (("text",), ("text", "vector"))
 
 
 @given(st.text(max_size=200))

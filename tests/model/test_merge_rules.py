@@ -5,7 +5,7 @@ import pytest
 from perdure.errors import Invalid
 from perdure.model import canonical
 from perdure.model.canonical import Json
-from perdure.model.merge_rules import Rule, Side, check_rules, join, rule_for
+from perdure.model.merge_rules import Rule, Side, check_rules, join, join_keys, rule_for
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,7 @@ def test_it_does_not_matter_which_side_is_ours(rule: Rule, one: Json, other: Jso
         ("keys", {"a": [1]}, {"a": [1, 2]}, {"a": [0, 1]}),
         ("keys", {"a": {"x": 1}}, {"a": 2}, {"a": {"x": 3}}),
         ("keys", {"a": 1}, {"a": {"x": 1}}, {"a": {"y": 1}}),
+        ("keys", {"a": None}, {"a": {"x": 1}}, {"a": {"y": 1}}),
         ("keys", [], {"a": 1}, {"b": 1}),
         ("keys", {}, {"a": 1}, [1]),
     ],
@@ -82,17 +83,47 @@ def test_what_a_rule_does_not_fit_is_refused(rule: Rule, base: Json, ours: Json,
         join(rule, base, ours, theirs)
 
 
-@pytest.mark.parametrize(("prefer", "a"), [("ours", 2), ("theirs", 3)])
-def test_a_preferred_side_wins_the_keys_that_both_changed(prefer: Side, a: int) -> None:
-    """The keys that one side alone changed are taken from that side all the same."""
-    base: Json = {"a": {"x": 1}, "b": 1, "c": 1}
-    ours: Json = {"a": {"x": 2}, "b": 2, "c": 1}
-    theirs: Json = {"a": {"x": 3}, "b": 1, "c": 2}
+@pytest.mark.parametrize(("prefer", "a", "d"), [(None, 2, None), ("ours", 2, None), ("theirs", 3, [3])])
+def test_a_preferred_side_wins_the_keys_that_both_changed(prefer: Side | None, a: int, d: Json) -> None:
+    """Each of them is named; the keys that one side alone changed are taken from that side all the same."""
+    base: Json = {"a": {"x": 1}, "b": 1, "c": 1, "d": [1]}
+    ours: Json = {"a": {"x": 2}, "b": 2, "c": 1, "d": None}
+    theirs: Json = {"a": {"x": 3}, "b": 1, "c": 2, "d": [3]}
 
-    assert join("keys", base, ours, theirs, prefer) == {"a": {"x": a}, "b": 2, "c": 2}
-    with pytest.raises(Invalid) as refused:
-        join("keys", base, ours, theirs)
-    assert refused.value.facts["at"] == ["a", "x"]
+    joined, clashes = join_keys([base], ours, theirs, prefer)
+
+    assert joined == {"a": {"x": a}, "b": 2, "c": 2, "d": d}
+    assert clashes == (("a", "x"), ("d",))
+
+
+@pytest.mark.parametrize(
+    ("bases", "ours", "theirs", "joined", "clashes"),
+    [
+        ([{"a": 1}, {"a": 1, "b": 1}], {"a": 2, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1}, ()),
+        ([{"a": 1}, {"a": 2}], {"a": 1}, {"a": 2}, {"a": 1}, (("a",),)),
+        (
+            [{"a": 1, "b": 1}, {"a": 2, "b": 1}],
+            {"a": 1, "b": 1},
+            {"a": 2, "b": 5},
+            {"a": 1, "b": 5},
+            (("a",),),
+        ),
+        ([{"a": 1}, None], {"a": 1}, {}, {"a": 1}, (("a",),)),
+        ([None, None], {"a": 1}, {"b": 1}, {"a": 1, "b": 1}, ()),
+        (
+            [{"a": {"x": 1}}, {"a": {"x": 2}}],
+            {"a": {"x": 2, "y": 1}},
+            {"a": {"x": 2}},
+            {"a": {"x": 2, "y": 1}},
+            (),
+        ),
+    ],
+)
+def test_what_a_side_changed_is_seen_from_every_place_where_the_lines_parted(
+    bases: list[Json], ours: Json, theirs: Json, joined: Json, clashes: tuple[tuple[str, ...], ...]
+) -> None:
+    """Where two of these disagree about which side changed a key, it is a conflict, as it is of a path."""
+    assert join_keys(bases, ours, theirs) == (joined, clashes)
 
 
 def test_the_longest_prefix_decides() -> None:

@@ -84,6 +84,16 @@ def ask_bank(call: Call) -> Outcome:
 
 
 @perdure.tool(effect="local_write")
+def name(thing: str, call: Call) -> str:
+    """Name a thing as a person says."""
+    if call.decision is None:
+        schema = {"type": "string", "minLength": 3}
+        call.suspend(f"What shall the {thing} be called?", action="choose-name", response_schema=schema)
+    call.put("/name.json", call.decision.value)
+    return f"the {thing} is called {call.decision.value}"
+
+
+@perdure.tool(effect="local_write")
 def add(item: str, price: int, call: Call) -> str:
     """Put an item into the cart; a voucher is counted wrongly."""
     cart = call.get("/cart.json", default={"items": {}, "total": 0})
@@ -151,6 +161,8 @@ def _call(words: str) -> ToolCall | None:
         return ToolCall("pay", "pay", json.dumps({"to": place, "amount": numbers[0]}))
     if words.startswith("Transfer") and numbers:
         return ToolCall("transfer", "transfer", json.dumps({"to": place, "amount": numbers[0]}))
+    if words.startswith("Name"):
+        return ToolCall("name", "name", json.dumps({"thing": words.split()[-1].strip(".")}))
     if words.startswith("Add") and numbers:
         return ToolCall("add", "add", json.dumps({"item": words.split()[1], "price": numbers[0]}))
     return None
@@ -168,8 +180,9 @@ async def _until_told() -> None:
 planner = Agent(
     "planner",
     backend=Traveller(),
-    tools=[plan, book, pay, transfer, add],
+    tools=[plan, book, pay, transfer, add, name],
     instructions="You plan trips, and book what was agreed.",
+    state=[perdure.state("/hotel.json", merge="keys")],
 )
 
 

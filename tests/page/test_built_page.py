@@ -86,7 +86,7 @@ def test_the_page_has_advice_only_for_errors_that_exist() -> None:
     assert set(advice) - known == set()
     assert [text for text in advice.values() if "(" in text] == []
     # What the server advises programs that speak HTTP is nothing for a person; the page has no such request of its own.
-    unseen = {"memory_missing", "nothing_to_restore"}
+    unseen = {"memory_missing", "nothing_to_restore", "range_not_found"}
     assert {code for code, text in FOR_HTTP.items() if "/v1/" in text} - unseen - set(advice) == set()
 
 

@@ -69,6 +69,8 @@ def test_a_person_finds_forks_compares_approves_switches_and_watches(
                 "timelines",
                 "runs",
                 "memory",
+                "remember",
+                "times",
                 "verify",
             ),
         )
@@ -94,6 +96,7 @@ SPOILED = {  # what a scenario says when the thing that it is about is broken
     "drop": "put-away.*dropped",
     "amounts": "is cut",
     "elsewhere": "has decided",
+    "question": "the tool has no value then",
     "settle": "4711",
     "guarded": "Faro",
     "retry": "getByText('failed')",
@@ -112,8 +115,23 @@ def test_a_person_sees_what_there_is_to_decide_and_what_came_of_it(chromium: Bro
     """No amount is cut, a mended mistake is no error, others' decisions are shown, and an outcome is said in two steps."""
     with serving(str(tmp_path / "agents.db"), tmp_path) as link:
         chromium.play(
-            link, tmp_path, ("amounts", "mistake", "elsewhere", "settle", "guarded", "retry", "merged")
+            link,
+            tmp_path,
+            (
+                "amounts",
+                "mistake",
+                "elsewhere",
+                "stays",
+                "question",
+                "settle",
+                "guarded",
+                "retry",
+                "merged",
+            ),
         )
+        failed = chromium.play_spoiled(link, tmp_path, ("stays",))["stays"]
+
+    assert "has decided" in failed, failed
 
 
 def test_a_person_sees_what_a_copied_store_holds_and_releases_it(chromium: Browser, tmp_path: Path) -> None:

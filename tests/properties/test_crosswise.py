@@ -18,12 +18,13 @@ from perdure.model.canonical import Json
 from tests.history.hand import Hand
 
 LINES = ("main", "one", "two", "three")
-RULES = {"/n": "counter", "/log": "append"}
+RULES = {"/n": "counter", "/log": "append", "/doc": "keys"}
+REGISTERS = ("p", "a", "b")  # what holds the last word that was put there: a path, and two keys of a document
 
 Act = tuple[str, str, str, int]  # what, on which line, with which other line, how much
 
 acts = st.tuples(
-    st.sampled_from(["count", "append", "put", "put", "merge", "merge", "cross"]),
+    st.sampled_from(["count", "append", "p", "p", "a", "b", "merge", "merge", "cross"]),
     st.sampled_from(LINES),
     st.sampled_from(LINES),
     st.integers(0, 2),
@@ -35,20 +36,28 @@ class Line(msgspec.Struct, frozen=True):
 
     counts: dict[int, int] = {}
     items: dict[int, int] = {}
-    puts: dict[int, tuple[Json, frozenset[int]]] = {}  # the value, and all puts behind it
+    puts: dict[int, tuple[str, Json, frozenset[int]]] = {}  # the register, the value, and all puts behind it
 
-    def last(self) -> set[int]:
-        """The puts that no other one came after."""
-        behind = {number for _, before in self.puts.values() for number in before}
-        return set(self.puts) - behind
+    def last(self, register: str) -> set[int]:
+        """The puts of a register that no other one came after."""
+        behind = {number for _, _, before in self.puts.values() for number in before}
+        return {number for number in self.puts if self.puts[number][0] == register} - behind
 
-    def put(self, number: int, value: Json) -> Line:
-        """The line with a put after all others."""
-        return Line(self.counts, self.items, self.puts | {number: (value, frozenset(self.puts))})
+    def put(self, register: str, number: int, value: Json) -> Line:
+        """The line with a put after all others of the register."""
+        before = frozenset(each for each in self.puts if self.puts[each][0] == register)
+        return Line(self.counts, self.items, self.puts | {number: (register, value, before)})
 
     def with_(self, other: Line) -> Line:
         """Both histories in one."""
         return Line(self.counts | other.counts, self.items | other.items, self.puts | other.puts)
+
+
+def registers(state: dict[str, Json | bytes]) -> dict[str, Json]:
+    """What the registers hold."""
+    word, document = state["/p"], state["/doc"]
+    assert not isinstance(word, bytes) and isinstance(document, dict)  # noqa: PT018
+    return {"p": word, **document}
 
 
 class Model:
@@ -56,10 +65,13 @@ class Model:
 
     def __init__(self) -> None:
         self.hand = Hand()
-        self.hand.write({"/n": 0, "/log": [], "/p": -1})
+        self.hand.write({"/n": 0, "/log": [], "/p": -1, "/doc": {"a": -1, "b": -1}})
         for line in LINES[1:]:
             self.hand.fork(line, self.hand.head().commit)
-        self.lines: dict[str, Line] = dict.fromkeys(LINES, Line().put(-1, -1))
+        begun = Line()
+        for number, register in enumerate(REGISTERS):
+            begun = begun.put(register, number - len(REGISTERS), -1)
+        self.lines: dict[str, Line] = dict.fromkeys(LINES, begun)
         self.number = 0
 
     def act(self, what: str, line: str, other: str, amount: int) -> None:
@@ -88,9 +100,14 @@ class Model:
             case "append":
                 self.hand.write({"/log": [*log, amount]}, timeline=line)
                 known = Line(known.counts, known.items | {self.number: amount}, known.puts)
-            case _:
+            case "p":
                 self.hand.write({"/p": amount}, timeline=line)
-                known = known.put(self.number, amount)
+                known = known.put("p", self.number, amount)
+            case key:
+                document = state["/doc"]
+                assert isinstance(document, dict)
+                self.hand.write({"/doc": {**document, key: amount}}, timeline=line)
+                known = known.put(key, self.number, amount)
         self.lines[line] = known
 
     def merge(self, line: str, other: str) -> None:
@@ -102,9 +119,11 @@ class Model:
             assert self.hand.head(line) == before
             return
         self.check(merged, self.hand.state(line))
-        held = self.hand.get("/p", timeline=line)
-        assert not isinstance(held, bytes)
-        self.lines[line] = merged.put(self.number, held) if len(merged.last()) > 1 else merged
+        for register, held in registers(self.hand.state(line)).items():
+            if len(merged.last(register)) > 1:
+                self.number += 1
+                merged = merged.put(register, self.number, held)
+        self.lines[line] = merged
 
     def refused(self, line: str, other: str) -> list[str]:
         """Merge; the paths in conflict."""
@@ -120,8 +139,8 @@ class Model:
         assert isinstance(log, list)
         assert state["/n"] == sum(merged.counts.values())
         assert sorted(map(repr, log)) == sorted(map(repr, merged.items.values()))
-        words = [merged.puts[number][0] for number in merged.last()]
-        assert state["/p"] in words
+        for register, held in registers(state).items():
+            assert held in [merged.puts[number][1] for number in merged.last(register)]
 
 
 def run(history: list[Act]) -> Model:
@@ -139,9 +158,11 @@ def test_no_merge_loses_or_repeats_a_step(history: list[Act]) -> None:
 
 
 CROSSED: list[Act] = [
-    ("put", "main", "", 0),
+    ("p", "main", "", 0),
+    ("a", "main", "", 0),
     ("merge", "one", "main", 0),
-    ("put", "main", "", 1),
+    ("p", "main", "", 1),
+    ("a", "main", "", 1),
     ("count", "main", "", 2),
     ("count", "one", "", 2),
     ("count", "one", "", 2),
@@ -149,7 +170,7 @@ CROSSED: list[Act] = [
 ]
 
 
-@pytest.mark.parametrize("then", [("put", "one", "", 0), ("count", "one", "", 2)])
+@pytest.mark.parametrize("then", [("p", "one", "", 0), ("a", "one", "", 0), ("count", "one", "", 2)])
 def test_one_commit_in_common_alone_is_found_out(then: Act, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: a merge that looks from one of them only fails the comparison."""
     every: Callable[[Space, Point, Point], list[Point]] = ancestry.commons

@@ -11,18 +11,33 @@ from hypothesis import strategies as st
 from perdure.errors import Invalid, MergeConflict
 from perdure.history.verify import verify
 from perdure.model.canonical import Json, encode
-from perdure.model.merge_rules import Rule, adds_up, join, rule_for
+from perdure.model.merge_rules import Keys, Rule, Side, adds_up, join, join_keys, rule_for
 from tests.history.hand import Hand
 
 State = dict[str, Json]
 
-PATHS = [f"/{top}/{name}" for top in ("plain", "count", "tags", "best", "log") for name in "ab"]
-RULES: dict[str, Rule] = {"/count": "counter", "/tags": "set", "/best": "max", "/log": "append"}
+PATHS = [f"/{top}/{name}" for top in ("plain", "count", "tags", "best", "log", "doc") for name in "ab"]
+RULES: dict[str, Rule] = {
+    "/count": "counter",
+    "/tags": "set",
+    "/best": "max",
+    "/log": "append",
+    "/doc": "keys",
+}
 
 values = cast(
     "st.SearchStrategy[Json]",
     st.integers(-5, 5) | st.sampled_from(["x", "y", None, 1.0]) | st.lists(st.integers(0, 3), max_size=4),
 )
+objects = cast(
+    "st.SearchStrategy[dict[str, Json]]",
+    st.recursive(
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 2) | st.none(), max_size=3),
+        lambda inner: st.dictionaries(st.sampled_from("abc"), st.integers(0, 2) | inner, max_size=3),
+        max_leaves=6,
+    ),
+)
+values = values | objects
 states = st.dictionaries(st.sampled_from(PATHS), values, max_size=8)
 growing = st.dictionaries(st.sampled_from(PATHS), values, max_size=4)
 
@@ -103,3 +118,47 @@ def test_a_merge_is_what_the_model_says(
         hand.merge("other", rules=dict(RULES))
         assert encode(dict(sorted(hand.state().items()))) == encode(dict(sorted(merged.items())))
     assert verify(hand.engine).ok
+
+
+def leaves(value: Json, at: Keys = ()) -> dict[Keys, Json]:
+    """Everything in an object that is no object with keys, by its place."""
+    if not isinstance(value, dict) or not value:
+        return {at: value}
+    return {place: leaf for key, inner in value.items() for place, leaf in leaves(inner, (*at, key)).items()}
+
+
+def at_place(value: Json, place: Keys) -> bytes | None:
+    """What is at a place, in bytes; None: nothing."""
+    for key in place:
+        if not isinstance(value, dict) or key not in value:
+            return None
+        value = value[key]
+    return encode(value)
+
+
+@given(base=st.none() | objects, ours=objects, theirs=objects, side=st.sampled_from(("ours", "theirs")))
+def test_objects_are_joined_by_the_laws_of_a_merge(
+    base: dict[str, Json] | None, ours: dict[str, Json], theirs: dict[str, Json], side: Side
+) -> None:
+    """What one side alone changed is there, whichever side is ours, and a preferred side wins the clashes and no more."""
+    parted = {} if base is None else base
+    joined, clashes = join_keys([base], ours, theirs)
+    mirrored, same = join_keys([base], theirs, ours)
+    settled, again = join_keys([base], ours, theirs, side)
+
+    assert sorted(clashes) == sorted(same) == sorted(again)
+    assert clashes or encode(joined) == encode(mirrored)
+    assert encode(join_keys([base], ours, parted)[0]) == encode(ours)
+    assert encode(join_keys([base], parted, theirs)[0]) == encode(theirs)
+    for place in {*leaves(parted), *leaves(ours), *leaves(theirs)}:
+        if any(place[: len(clash)] == clash or clash[: len(place)] == place for clash in clashes):
+            continue
+        was, mine, others = (at_place(value, place) for value in (parted, ours, theirs))
+        found = at_place(joined, place)
+        if mine in (was, others) or others == was:
+            assert found == (others if mine == was else mine)
+        else:
+            assert all(each is not None and each.startswith(b"{") for each in (mine, others, found))
+        assert at_place(settled, place) == found
+    preferred = ours if side == "ours" else theirs
+    assert all(at_place(settled, clash) == at_place(preferred, clash) for clash in clashes)

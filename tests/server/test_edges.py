@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+import perdure
 from perdure.errors import Held, Invalid, PerdureError, RunFailed, ServerChanged, Unavailable, WrongStore
 from perdure.runtime.session.result import Result
 from perdure.server import streams
@@ -371,3 +372,55 @@ def test_a_dry_run_of_a_merge_or_a_pick_writes_nothing(client: Client, store: St
 
     assert [[each["path"] for each in answer["conflicts"]] for answer in answers] == [["/a.json"]] * 2
     assert thread.head == head
+
+
+def test_a_conflict_by_key_is_answered_with_the_keys(client: Client, store: Store) -> None:
+    """A dry run with their values, a refusal with their places; a side for the path settles them alone."""
+    clerk = perdure.Agent("clerk", state=[perdure.state("/trip.json", merge="keys")])
+    thread = store.thread("by-key", agent=clerk)
+    thread.put("/trip.json", {"city": "Oslo"})
+    thread.fork("other").put("/trip.json", {"city": "Rome", "days": 2})
+    thread.put("/trip.json", {"city": None, "cost": 5})
+    asked = "/v1/threads/by-key/merge"
+
+    (planned,) = client.post(f"{asked}?dry_run=true", {"name": "other"}).json["conflicts"]
+    refused = client.post(asked, {"name": "other"}).json["facts"]["conflicts"][0]
+    client.post(asked, {"name": "other", "prefer": {"/trip.json": "theirs"}})
+
+    assert planned["keys"] == [
+        {"place": ["city"], "base": {"value": "Oslo"}, "ours": {"value": None}, "theirs": {"value": "Rome"}}
+    ]
+    assert refused["keys"] == [["city"]]
+    assert thread.get("/trip.json") == {"city": "Rome", "cost": 5, "days": 2}
+
+
+def test_a_range_of_turns_is_picked_by_one_request(client: Client, store: Store) -> None:
+    """One write for all of them, made once for each key, or none; the answer has each; a dry run has the same paths."""
+    thread = store.thread("chat")
+    thread.fork("other", at=None).put("/own.json", 1)
+    for number in (1, 2, 3):
+        with thread.change("add") as change:
+            change.say("user", f"Add {number}.")
+            change.put(f"/{number}.json", number)
+    other = thread.on("other")
+    first, asked = thread.turns(limit=3)[0].number, "/v1/threads/chat/cherry-pick?timeline=other"
+    body = {"commit": [f"turn:{first}", f"{first + 1}..{first + 2}"], "source": "main"}
+
+    planned = client.post(f"{asked}&dry_run=true", body).json
+    done = [client.post(asked, body, Idempotency_Key="pick-1").json for _ in range(2)]
+    other.put("/2.json", "mine")
+    version = other.head.version
+    refused = client.post(asked, {"commit": f"{first}..{first + 2}", "source": "main"})
+
+    assert [each["path"] for each in planned["changed"]] == ["/1.json", "/2.json", "/3.json"]
+    assert [(each["picked"], each["paths"]) for each in done[0]["picks"]] == [
+        (f"turn {first + number}", 1) for number in range(3)
+    ]
+    assert (done[0]["commit"], done[0]["paths"]) == (done[0]["picks"][-1]["commit"], 3)
+    assert done[0] == done[1]
+    assert (refused.status, refused.json["code"], refused.json["facts"]["picked"]) == (
+        409,
+        "merge_conflict",
+        f"turn {first + 1}",
+    )
+    assert other.head.version == version

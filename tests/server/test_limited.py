@@ -364,6 +364,7 @@ def test_a_key_without_limits_is_shown_what_the_other_is_not(form: str, place: s
         ("promote", {"name": "quietly"}),
         ("merge", {"name": "quietly"}),
         ("cherry-pick", {"commit": "langgraph:hidden"}),
+        ("cherry-pick", {"commit": "langgraph:hidden..HEAD", "source": "quietly"}),
         ("undo", {"to": "quietly"}),
         ("fork", {"name": "mine", "at": "msg-side"}),
         ("redo", {}),

@@ -53,6 +53,24 @@ def test_a_person_corrects_an_item_and_its_past_stays(client: Client, store: Sto
     ]
 
 
+def test_an_edit_changes_what_it_names(client: Client, item: str) -> None:
+    """Null and left out differ for the end: null removes it; without words their source stays."""
+    put = "PUT", ITEM.format(id=item)
+    before = client.ask(*put, {}).json
+
+    kind = client.ask(*put, {"kind": "semantic", "scope": "user"}).json
+    later = client.ask(*put, {"expires_at": "2190-01-31T09:00:00Z"}).json
+    endless = client.ask(*put, {"expires_at": None, "text": None}).json
+    said = client.ask(*put, {"text": "Ann lives in Lisbon.", "trust": "model"}).json
+
+    assert {each for each in kind if kind[each] != before[each]} == {"kind", "scope", "at", "reference"}
+    assert (later["expires_at"], later["trust"]) == ("2190-01-31T09:00:00.000000Z", "tool")
+    assert (endless["expires_at"], endless["text"], endless["trust"]) == (None, "Ann lives in Porto.", "tool")
+    assert (said["text"], said["trust"], said["kind"]) == ("Ann lives in Lisbon.", "model", "semantic")
+    assert client.ask(*put, {"trust": "system"}).json["code"] == "body_invalid"
+    assert client.ask("PUT", ITEM.format(id="never"), {"text": "x"}).status == 404
+
+
 def test_a_person_forgets_an_item_and_takes_it_back(client: Client, store: Store, item: str) -> None:
     """An undo brings the item back, a redo forgets it again; a second forgetting finds nothing."""
     memory = store.memory("ann")
@@ -208,6 +226,7 @@ def test_a_memory_outside_the_limits_does_not_exist(
     for method, rest, body in (
         ("GET", "", None),
         ("GET", "/log", None),
+        ("POST", "/items", {"text": "x"}),
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),
         ("POST", f"/items/{item}/restore", {}),
@@ -218,3 +237,81 @@ def test_a_memory_outside_the_limits_does_not_exist(
         told = [(each.status, each.json["code"]) for each in replies]
         assert told == [(404, "owner_not_found")] * 2, (method, rest)
     assert [each.text for each in store.memory("ann").items()] == ["Ann lives in Porto."]
+
+
+ITEMS = "/v1/memory/ann/items"
+
+
+def test_a_person_adds_an_item(client: Client, store: Store) -> None:
+    """Text, kind, scope and end are as they were given, and the history names the credential; the owner is a new one."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    asked = {"text": "Ann flies on Friday.", "kind": "episodic", "scope": "trip"}
+
+    reply = ann.post(ITEMS, asked | {"expires_at": "2190-01-31T09:00:00+01:00"})
+
+    (item,) = store.memory("ann").items()
+    assert (reply.status, reply.json["known"], reply.json["item"]["id"]) == (201, False, item.id), reply.body
+    assert (item.text, item.kind, item.scope, item.trust) == (*asked.values(), "user")
+    assert reply.json["item"]["expires_at"] == "2190-01-31T08:00:00.000000Z"
+    assert changes(ann) == [["added", "Ann flies on Friday.", "ann"]]
+
+
+def test_an_item_that_says_the_same_is_answered(client: Client, item: str) -> None:
+    """The second request adds nothing; control: of another scope it adds one."""
+    first, again, other = (
+        client.post(ITEMS, {"text": "Ann likes trams.", "scope": scope}) for scope in ("user", "user", "home")
+    )
+
+    assert [(each.status, each.json["known"]) for each in (first, again, other)] == [
+        (201, False),
+        (200, True),
+        (201, False),
+    ]
+    assert first.json["item"]["id"] == again.json["item"]["id"] != other.json["item"]["id"]
+
+
+def test_an_item_that_a_model_noted_is_confirmed(client: Client, store: Store) -> None:
+    """The answer says that it was there, and whose words it had; control: nothing is confirmed twice."""
+    noted = store.memory("ann").add("likes trams", trust="model")
+
+    first, again = (client.post(ITEMS, {"text": "Likes trams"}) for _ in range(2))
+
+    assert [(each.status, each.json["known"], each.json["confirmed"]) for each in (first, again)] == [
+        (200, True, "model"),
+        (200, True, None),
+    ]
+    assert (first.json["item"]["id"], first.json["item"]["trust"]) == (noted.id, "user")
+
+
+def test_a_repeated_addition_is_one(client: Client, store: Store) -> None:
+    """A client that lost the answer sends the request again, with its key; control: another key adds another item."""
+    asked = {"text": "Ann flies on Friday.", "expires_at": "2190-01-31T09:00:00Z"}
+
+    ids = [client.post(ITEMS, asked, Idempotency_Key=name).json["item"]["id"] for name in ("k1", "k1", "k2")]
+
+    assert ids[0] == ids[1] != ids[2]
+    assert [each.id for each in store.memory("ann").items()] == ids[1:]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"text": " \n"}, "item_empty"),
+        ({"text": "x" * 70_000}, "item_too_large"),
+        ({"kind": "vague"}, "body_invalid"),
+        ({"scope": "My Project"}, "scope_invalid"),
+        ({"expires_at": "2001-01-31T09:00:00Z"}, "expiry_in_past"),
+        ({"expires_at": "9999-12-31T09:00:00Z"}, "expiry_invalid"),
+        ({"expires_at": "2190-01-31T09:00:00"}, "body_invalid"),  # nobody knows in which zone
+        ({"trust": "system"}, "body_invalid"),  # a client is a user
+    ],
+)
+def test_what_cannot_be_remembered_is_refused(
+    client: Client, store: Store, wrong: dict[str, str], code: str
+) -> None:
+    """The problem says what is wrong, and that nothing was done."""
+    reply = client.post(ITEMS, {"text": "Ann likes trams."} | wrong)
+
+    assert (reply.status, reply.json["code"]) == (422, code)
+    assert "nothing was" in reply.json["detail"]
+    assert store.memory("ann").head.commit is None

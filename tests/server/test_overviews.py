@@ -106,21 +106,33 @@ def test_a_call_that_a_kill_cut_off_needs_attention_everywhere(cut_off: Client) 
     )
 
 
+def test_the_turn_of_a_run_that_a_kill_cut_off_says_so(cut_off: Client) -> None:
+    """Nothing runs there, so nothing counts up; that a run lives is said in the next test, the control."""
+    (turn,) = cut_off.get("/v1/threads/rent/turns").json["turns"]
+    (node,) = cut_off.get("/v1/threads/rent/graph").json["nodes"]
+
+    assert turn["status"] == node["turn"]["status"] == "interrupted"
+
+
 def test_a_call_under_way_needs_no_attention(store: Store) -> None:
     """Control: while its process lives, the call is as it should be."""
     seen: list[Any] = []
 
     @perdure.tool(effect="financial")
     def pay(amount: int) -> str:
-        seen.append((client.get("/v1/threads").json["threads"][0], client.get("/v1/calls").json["calls"]))
+        turns = client.get("/v1/threads/rent/turns").json["turns"]
+        seen.append(
+            (client.get("/v1/threads").json["threads"][0], client.get("/v1/calls").json["calls"], turns)
+        )
         return "paid"
 
     with serving(store) as client:
         agent = Agent("payer", backend=Script(use("pay", amount=13), say("Done.")), tools=[pay])
         store.thread("rent", agent=agent).run("Pay")
 
-    ((row, calls),) = seen
+    ((row, calls, (turn,)),) = seen
     assert (row["running"], row["interrupted"], row["unknown"], calls) == (True, False, 0, [])
+    assert turn["status"] == "running"
 
 
 def test_a_list_has_the_threads_whose_last_run_failed_or_with_an_unknown_call(store: Store) -> None:
@@ -374,18 +386,24 @@ def test_the_inbox_says_of_a_repeat_what_its_card_says(store: Store, outcome: st
 
 
 def test_the_turns_say_as_what_an_unclear_call_was_settled(store: Store) -> None:
-    """Beside the error that the model was shown then; control: before that nothing is said."""
+    """Beside the error that the model was shown then; the result of its run does not name it any more."""
 
     @perdure.tool(effect="financial")
     def pay(amount: int) -> str:
         raise TimeoutError("no answer")
 
     agent = assistant(use("pay", amount=13), say("Hm."), tools=[pay])
-    (call,) = store.thread("rent", agent=agent).run("Pay").unclear_calls
+    store.thread("rent", agent=agent)
     with serving(store, agent) as client:
+
+        def pays() -> list[str]:
+            return client.post("/v1/threads/rent/run", {"text": "Pay"}, Idempotency_Key="pay").json["unclear"]
+
+        (call,) = pays()
         before = client.get("/v1/threads/rent/turns").json
         client.post(f"/v1/threads/rent/calls/{call}/resolve", {"outcome": "done", "why": "a letter"})
         after = client.get("/v1/threads/rent/turns").json
+        assert pays() == []
 
     assert before["turns"][0]["unclear"] == after["turns"][0]["unclear"] == [call]
     assert (before["settled"], after["settled"]) == ({}, {call: "done"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import perdure
 from perdure import Agent, aio, errors
-from perdure.runtime.events import Happening
+from perdure.runtime.events import Happened, Happening
 from perdure.server import events
 from perdure.testing import Script, say, use
 
@@ -26,7 +26,9 @@ def teller() -> Agent:
     return Agent("teller", backend=Script(use("pay", to="ann", euro=5), say("Paid.")), tools=[pay])
 
 
-async def answered(stream: AsyncIterator[Happening]) -> tuple[int, list[dict[str, Any]]]:
+async def answered(
+    stream: AsyncIterator[Happening], show: Callable[[Happening], object | None] | None = None
+) -> tuple[int, list[dict[str, Any]]]:
     """Send a stream to a client that stays; return the status, and the documents that it got."""
     status, body = 0, b""
 
@@ -38,7 +40,7 @@ async def answered(stream: AsyncIterator[Happening]) -> tuple[int, list[dict[str
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    await events(stream)({"type": "http"}, receive, send)
+    await events(stream, show=show)({"type": "http"}, receive, send)
     lines = [
         line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith(("data", "{"))
     ]
@@ -68,6 +70,22 @@ def test_a_waiting_run_brings_its_question_and_the_end_has_it_too() -> None:
         assert (approval["tool"], approval["effect"], approval["thread"]) == ("pay", "financial", "t")
         assert (approval["call"], approval["id"]) == (asked["event"]["call"], asked["event"]["ticket"])
         assert {"message", "expires_at", "action", "resume"} <= approval.keys()
+
+
+def test_an_application_chooses_what_its_clients_see() -> None:
+    """`show` makes the data of an event, and leaves out what it gives None for; without it the key of a call is sent."""
+
+    def show(event: Happening) -> object | None:
+        return {"said": event.text} if isinstance(event, Happened) and event.text else None
+
+    async def work(thread: aio.Thread) -> list[Any]:
+        await answered(thread.stream("Pay Ann", id="m1"))
+        return [await answered(thread.follow(after="0.0.-"), each) for each in (show, None)]
+
+    (_, chosen), (_, whole) = with_thread(work)
+
+    assert chosen == [{"said": "Pay Ann"}]
+    assert "idempotency_key" in json.dumps(whole)
 
 
 def test_a_repeated_input_gives_the_answer_again() -> None:

@@ -383,6 +383,25 @@ def test_an_input_is_queued_behind_a_live_run(store: Store, more: dict[str, Any]
         assert [run.state for run in thread.runs() if run.id == replies[0].json["run"]["id"]] == ["created"]
 
 
+def test_a_failed_run_is_queued_again_by_its_key(store: Store) -> None:
+    """A worker beside the server retries it; control: another key queues another run."""
+    agent = Agent("broken", backend=Script(fail()))
+    thread = store.thread("chat", agent=agent)
+
+    with serving(store, agent) as client:
+        failed = client.post(f"{THREAD}/run", {"text": "Hello"}, Idempotency_Key="a")
+        again, other = [
+            client.post(f"{THREAD}/run", {"text": "Hello", "queue": True}, Idempotency_Key=key).json["run"]
+            for key in ("a", "b")
+        ]
+        store.work(Agent("broken", backend=Script(then=say("Hello."))), until_idle=True)
+
+    assert failed.status == 502
+    assert (again["id"], again["state"]) == (failed.json["facts"]["run"]["run"], "created")
+    assert [run.state for run in thread.runs()] == ["succeeded", "succeeded"]
+    assert thread.runs()[1].id == other["id"]
+
+
 def test_what_is_no_time_is_refused(client: Client) -> None:
     """Nothing is queued."""
     reply = client.post(f"{THREAD}/run", {"text": "Later", "at": "soon"})

@@ -20,13 +20,15 @@ import perdure
 from perdure import Agent, Call, RunLimits, Store, Thread, aio
 from perdure.engines import loops, registry
 from perdure.engines.contract import CellWrite, Engine, Write
-from perdure.errors import Conflict, Corrupt, Invalid
+from perdure.errors import Conflict, Corrupt, Invalid, Unavailable
 from perdure.history.space import ALIVE
 from perdure.model.digest import Kind, digest_of
 from perdure.model.message import Message, Text
 from perdure.model.run import RunRecord, Usage
 from perdure.providers.contract import Finished, ModelEvent
 from perdure.runtime.session import records
+from perdure.runtime.session.environment import StoreRuntime
+from perdure.store import worker
 from perdure.store.worker import Worked
 from perdure.testing import Script, say, step, use
 from tests.coded import raises
@@ -142,6 +144,31 @@ def test_the_same_id_is_queued_once(store: Store) -> None:
     store.work(agent(), until_idle=True)
     assert thread.start("Hello.", id="m1") == run
     assert store.work(agent(), until_idle=True) == 0
+
+
+@pytest.mark.parametrize("is_woken", [True, False], ids=["woken", "control"])
+@pytest.mark.parametrize("work", ["start", "decide"])
+def test_a_worker_of_the_same_opening_is_woken_without_the_bell(
+    store: Store, monkeypatch: pytest.MonkeyPatch, work: str, *, is_woken: bool
+) -> None:
+    """What waits for the request to be answered does not wait for a write; control: else the worker looks later."""
+    monkeypatch.setattr(worker, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("perdure.runtime.run.queue._set_bell", lambda *_: None)
+    if not is_woken:
+        monkeypatch.setattr(StoreRuntime, "wake_workers", lambda _: None)
+    thread = store.thread("t", agent=agent(use("send", to=1), say("Sent."), say("Done.")))
+    run = thread.run("Send it", id="m1").run
+    with working(store, agent(use("send", to=1), say("Sent."), say("Done."))):
+        time.sleep(0.2)  # it has looked, and rests
+        if work == "start":
+            run = thread.start("Go", id="m2")
+        else:
+            thread.decide(thread.approvals()[0].call, "approve", by="ann")
+        if is_woken:
+            thread.wait(run, 20)
+        else:
+            with raises(Unavailable, "run_goes_on", run=run):
+                thread.wait(run, 0.5)
 
 
 def test_run_with_the_id_of_a_queued_input_runs_it_here(store: Store) -> None:

@@ -28,16 +28,25 @@ class PtySession:
     """`perdure WORDS` in `directory`, at a terminal; leaving the block ends it."""
 
     def __init__(
-        self, directory: Path, *words: str, typed_ahead: str = "", columns: int = 80, **environment: str
+        self,
+        directory: Path,
+        *words: str,
+        program: str | None = None,
+        typed_ahead: str = "",
+        columns: int = 80,
+        **environment: str,
     ) -> None:
-        """Start it; `typed_ahead` waits in the terminal before the process begins."""
+        """Start it, or with `program` another one; `typed_ahead` waits in the terminal before the process begins."""
         self._ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         os.write(self._ours, typed_ahead.encode())
         clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
+        code = f"from perdure.cli import main; main({list(words)!r})"
+        if program is not None:
+            code = f"import os; os.execvp({program!r}, {[program, *words]!r})"
         self._process = ForkedProcess(
             commands(),
-            ["-c", f"from perdure.cli import main; main({list(words)!r})"],
+            ["-c", code],
             cwd=directory,
             env=clean | {"TERM": "xterm-256color"} | environment,
             stdin=theirs,

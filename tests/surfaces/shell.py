@@ -206,6 +206,7 @@ def commands() -> dict[str, list[str]]:
         "threads render": ["shopping", "--to", "openai-chat:gpt-5.6"],
         "threads switch": ["shopping", "--to", "openai-chat:gpt-5.4"],
         "threads hand-off": ["shopping", "--to", "clerk"],
+        "threads redact": ["shopping", "ask-milk-main", "--why", "mistake"],
         "threads rm": ["shopping"],
         "state ls": ["shopping"],
         "state get": ["shopping", "/todos.json"],

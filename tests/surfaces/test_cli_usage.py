@@ -354,19 +354,25 @@ def test_completion_is_installed_where_the_shell_looks(
         ("state get --json ", "thread"),
         ("export ", "thread"),
         ("runs show house ", "run"),
-        ("run cancel 01", "run"),
+        ("run cancel {begun}", "whole run"),
         ("calls ls --run ", "run"),
         ("calls ls house --run ", "run"),
         ("calls show house ", "call"),
         ("approvals approve house ", "asked"),
-        ("approval deny 0", "asked"),
+        ("approval deny {asked}", "asked"),
         ("threads diff house ", "timeline"),
         ("threads log house --limit 3 --timeline m", "timeline"),
         ("memory ls --owner ", "owner"),
         ("state get house --at m", "timeline"),
         ("threads bisect house --good ", "timeline"),
         ("threads ls --owner a", "owner"),
-        ("threads undo house --to ", None),
+        ("threads undo house --to ", "timeline"),
+        ("threads cherry-pick house ", "timeline"),
+        ("threads replay house --since ", "timeline"),
+        ("threads search x --thread ", "thread"),
+        ("threads ls --agent ", "agent"),
+        ("agents show ", "agent"),
+        ("chat ", "agent"),
         ("threads fork house ", None),
         ("threads show --at ", None),
         ("doctor ", None),
@@ -378,9 +384,11 @@ def test_ids_of_the_store_are_completed(made: Shell, typed: str, kind: str | Non
     calls = [each["id"] for each in made.ok("calls", "ls", "house", "--json").json["calls"]]
     (asked,) = made.ok("approvals", "--json").json["approvals"]
     ids = {
-        "thread": ["house"], "run": [run["id"]], "call": sorted(calls, reverse=True), "asked": [asked["call"]],
-        "timeline": ["main"], "owner": ["ann"], None: [],
+        "thread": ["house"], "run": [run["id"][-8:]], "call": [id[-8:] for id in sorted(calls, reverse=True)],
+        "asked": [asked["call"][-8:]], "whole run": [run["id"]], "timeline": ["main"], "owner": ["ann"],
+        "agent": ["payer"], None: [],
     }  # fmt: skip
+    typed = typed.format(begun=run["id"][:14], asked=asked["call"][-8:-2])
 
     found = made.ok("__complete", *typed.split(" ")).out.splitlines()
 

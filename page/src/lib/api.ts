@@ -67,11 +67,15 @@ async function send(url: string, init: RequestInit): Promise<Response> {
   return answer;
 }
 
-export interface Answered<T> { body: T; etag: string | null }
+export interface Answered<T> { body: T; etag: string | null; date: string | null }
+
+async function answered<T>(answer: Response): Promise<Answered<T>> {
+  const { headers } = answer;
+  return { body: (answer.status === 204 ? null : await answer.json()) as T, etag: headers.get('ETag'), date: headers.get('Date') };
+}
 
 export async function getWithTag<T>(url: string, signal?: AbortSignal): Promise<Answered<T>> {
-  const answer = await send(url, { headers: { Accept: 'application/json' }, ...(signal && { signal }) });
-  return { body: (await answer.json()) as T, etag: answer.headers.get('ETag') };
+  return answered(await send(url, { headers: { Accept: 'application/json' }, ...(signal && { signal }) }));
 }
 
 export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
@@ -96,6 +100,5 @@ export async function postWithTag<T>(url: string, body: unknown = {}, act: Act =
   const headers: Record<string, string> = { Accept: 'application/json', 'Content-Type': 'application/json' };
   if (act.key !== null) headers['Idempotency-Key'] = act.key ?? actId();
   if (act.etag) headers['If-Match'] = act.etag;
-  const answer = await send(url, { method: act.method ?? 'POST', headers, body: JSON.stringify(body) });
-  return { body: (answer.status === 204 ? null : await answer.json()) as T, etag: answer.headers.get('ETag') };
+  return answered(await send(url, { method: act.method ?? 'POST', headers, body: JSON.stringify(body) }));
 }

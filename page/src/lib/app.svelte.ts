@@ -1,6 +1,7 @@
 // What the whole page shares: who is asking, what waits, the theme, and short notices.
-import { credential, get } from './api';
+import { credential, get, getWithTag } from './api';
 import type { Problem } from './api';
+import { setClock, timeNow } from './clock.svelte';
 import type { CallPage, Session } from './shapes';
 import { asProblem, connection } from './load.svelte';
 import { follow, type Following } from './stream';
@@ -21,7 +22,7 @@ class Shared {
   online = $state(true);
   changed = $state.raw<Changed | null>(null); // the thread that changed last
   notice = $state('');
-  now = $state(Date.now());
+  now = $state(timeNow());
   help = $state(false);
   marked = $state.raw<{ thread: string; timeline: string; at: string; label: string } | null>(null); // to compare with
   #feed: Following | null = null;
@@ -36,7 +37,10 @@ class Shared {
 
   async open(): Promise<void> {
     try {
-      this.session = await get<Session>('/v1/session');
+      const answer = await getWithTag<Session>('/v1/session');
+      setClock(answer.date);
+      this.now = timeNow();
+      this.session = answer.body;
       this.signedOut = false;
       this.problem = null;
       this.listen();
@@ -99,5 +103,5 @@ credential.lost = () => {
   app.signedOut = true;
 };
 setInterval(() => {
-  app.now = Date.now();
+  app.now = timeNow();
 }, 5000);

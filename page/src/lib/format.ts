@@ -1,10 +1,11 @@
 // How values look to people.
 import type { Call, Cost, Found, Json, Side, Ticket, Turn, Value } from './shapes';
 
-const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
 const DAY = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' });
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
 /** Only messages have numbers; a turn of another kind is named by its place. */
 export const turnName = ({ kind, number }: Pick<Turn, 'kind' | 'number'>): string =>
@@ -13,11 +14,16 @@ export const turnName = ({ kind, number }: Pick<Turn, 'kind' | 'number'>): strin
 /** Where a fork at a turn begins unless a person chooses: before what was said in it, so that it can be said otherwise. */
 export const forkPlace = ({ before, input }: Pick<Turn, 'before' | 'input'>): 'before' | 'after' => (before && input ? 'before' : 'after');
 
-export const fullTime = (at: string): string => `${FULL.format(new Date(at))} (${ZONE}) · ${at}`;
+export const dateTime = (at: string): string => FULL.format(new Date(at));
+export const fullTime = (at: string): string => `${dateTime(at)} (${ZONE}) · ${at}`;
 
+/** As much of a time as today needs: its date if it is another one, and its year instead of the hour if it is far off. */
 export function shortTime(at: string, now = Date.now()): string {
   const time = new Date(at);
-  return new Date(now).toDateString() === time.toDateString() ? CLOCK.format(time) : DAY.format(time); // a time of yesterday has its date
+  const today = new Date(now);
+  if (today.toDateString() === time.toDateString()) return CLOCK.format(time);
+  const isNear = today.getFullYear() === time.getFullYear() || Math.abs(now - time.getTime()) < 183 * 86_400_000;
+  return (isNear ? DAY : DATE).format(time);
 }
 
 export function span(seconds: number): string {
@@ -26,6 +32,20 @@ export function span(seconds: number): string {
   if (whole < 3600) return `${Math.floor(whole / 60)} min`;
   if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
   return `${Math.floor(whole / 86_400)} d`;
+}
+
+/** How long something took, to three digits or so; what still goes on is counted in whole seconds. */
+export function lasted(ms: number, goesOn = false): string {
+  const whole = Math.max(0, goesOn ? Math.floor(ms / 1000) : Math.round(ms / 1000));
+  const part = (number: number, unit: string): string => `${number}\u00a0${unit}`;
+  const pair = (one: number, unit: string, other: number, lesser: string): string => [part(Math.floor(whole / one), unit), ...(Math.floor((whole % one) / other) ? [part(Math.floor((whole % one) / other), lesser)] : [])].join(' ');
+  if (!goesOn && ms <= -1000) return '–'; // the clock was set back, or it was another one
+  if (whole >= 86_400) return pair(86_400, 'd', 3600, 'h');
+  if (whole >= 3600) return pair(3600, 'h', 60, 'min');
+  if (whole >= 60) return pair(60, 'min', 1, 's');
+  if (goesOn || ms >= 9950) return part(whole, 's');
+  if (ms >= 999.5) return `${(ms / 1000).toFixed(1)}\u00a0s`;
+  return ms >= 1 ? part(Math.round(ms), 'ms') : '<\u00a01\u00a0ms';
 }
 
 export const age = (at: string, now = Date.now()): string => `${span((now - Date.parse(at)) / 1000)} ago`;
@@ -42,6 +62,13 @@ export function bytes(size: number): string {
   if (size < 1000) return `${size} B`;
   return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }
+
+// Controls, directions, and characters without a shape: those that the command line spells out, too.  Joiners stay, as scripts and emoji need them.
+const UNSEEN = /(?![\n\t])[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]|\p{Cs}/gu;
+
+/** A text with its invisible characters spelled out, so that it cannot be read as another one. */
+export const visible = (text: string): string =>
+  text.replace(UNSEEN, (each) => [...Array(each.length).keys()].map((at) => `\\u${each.charCodeAt(at).toString(16).padStart(4, '0')}`).join(''));
 
 export const pretty = (value: Json | undefined): string => (typeof value === 'string' ? value : (JSON.stringify(value ?? null, null, 2) ?? ''));
 
@@ -66,8 +93,8 @@ export function brief(value: Json): string[] {
       for (const [key, inner] of Object.entries(each)) walk(inner, name ? `${name}.${key}` : key);
     } else if (found.length === LEAVES_MAX) left++;
     else {
-      const text = typeof each === 'string' ? each.replace(/\s+/g, ' ') : JSON.stringify(each);
-      found.push({ text: `${name && `${name}: `}${text.length > 60 ? `${text.slice(0, 50)}…` : text}`, size: text.length, at: found.length });
+      const text = visible(typeof each === 'string' ? each.replace(/\s+/g, ' ') : JSON.stringify(each));
+      found.push({ text: `${name && `${visible(name)}: `}${text.length > 60 ? `${text.slice(0, 50)}…` : text}`, size: text.length, at: found.length });
     }
   };
   walk(value, '');
@@ -129,7 +156,8 @@ export function placeSteps(place: string | null): (string | number)[] {
 export const repeatMark = ({ repeat }: Pick<Ticket, 'repeat'>): string | null => (repeat === null ? null : (REPEATS[repeat] ?? 'possible repeat'));
 
 const VERDICTS: Record<string, string> = { approve: 'Approved', deny: 'Denied', edit: 'Approved with other arguments', answer: 'Answered in place of the tool', expire: 'Expired', cancel: 'Cancelled with its run' };
-export const verdictWords = (verdict: string): string => VERDICTS[verdict] ?? inWords(verdict);
+/** `answers` is what an answer is: what the tool goes on with, its result, or its arguments. */
+export const verdictWords = (verdict: string, answers = 'result'): string => (verdict === 'answer' && answers !== 'result' ? 'Answered' : (VERDICTS[verdict] ?? inWords(verdict)));
 
 const TONES: Record<string, string> = {
   succeeded: 'good', 'resolved: done': 'good', approve: 'good', kept: 'good', success: 'good', added: 'good',

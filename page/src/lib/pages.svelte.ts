@@ -1,12 +1,12 @@
 // A list that comes in pages: the first one follows what its address reads, and `more` adds the next one.
-import { getWithTag, type Problem } from './api';
+import { getWithTag, type Answered, type Problem } from './api';
 import { asProblem, Loaded } from './load.svelte';
 
 interface Page { next?: string | null }
 
 export class Pages<P extends Page, T> {
   isBusy = $state(false);
-  #first: Loaded<{ body: P; etag: string | null }>;
+  #first: Loaded<Answered<P>>;
   #further = $state.raw<P[]>([]);
   #failed = $state.raw<Problem | null>(null);
 

@@ -24,10 +24,12 @@ export interface Words { role: string; content?: Block[]; toolCalls?: ToolCall[]
 export interface Message {
   id: string; role: string; text: string; commit: string; at: string; run: string | null;
   provider: string | null; model: string | null; message: Words | null; forgotten: string | null;
+  redacted?: { of: string; at: string; by: string | null; why: string } | null;
 }
 export interface PathChange { path: string; what: string }
+export interface StepTime { message: string; begun_at: string; ended_at: string }
 export interface Turn {
-  number: number; position: number; before: string | null; after: string; reason: string; at: string; kind: string;
+  number: number; position: number; before: string | null; after: string; reason: string; at: string; ended_at: string; kind: string; steps?: StepTime[];
   run: string | null; status: string | null; why: string | null; backend: string | null;
   input: string; text: string; names: string[]; messages?: Message[]; changed?: PathChange[]; forgotten?: boolean; damaged?: boolean;
 }
@@ -46,7 +48,7 @@ export interface Call {
   thread: string; id: string; tool: string; state: string; effect: string; idempotent: boolean; arguments: Json;
   attempt: number; key: string | null; timeline: string; run: string | null; backend: string | null; origin: string | null;
   copied_from: string | null; ticket: string | null; status: string | null; outcome: string | null; result: string | null;
-  why: string | null; at: string;
+  why: string | null; started_at: string | null; ended_at: string | null; at: string;
 }
 export interface CallPage { thread: string | null; calls: Call[]; more: boolean; next?: string }
 export interface CallDetail { thread: string; call: Call; reconcilable: boolean; shown: string | null; passed: { at: string; states: string[]; by: string | null; why: string | null }[] }
@@ -67,7 +69,7 @@ export interface Run {
 }
 export interface Loss { kind: string; where: string; what: string; why: string }
 export interface RunDetail {
-  run: Run; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;
+  run: Run; route: { from_backend: string | null; to_backend: string; why: string | null }[]; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;
   parent: { thread: string; run: string | null; call: string } | null; children: { thread: string; run: string; agent: string; state: string }[];
 }
 
@@ -75,7 +77,9 @@ export interface Value { form: string; media_type: string; size: number; digest:
 export interface StateChange { path: string; what: string; before: Value | null; after: Value | null }
 export interface Side { name: string; commit: string | null; messages: Message[]; calls: { commit: string; call: string; tool: string }[]; cost: Cost }
 export interface Comparison { thread: string; same: boolean; base: string | null; a: Side; b: Side; state: StateChange[] }
-export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string }[] }
+export interface KeyValue { value: Json }
+export interface ConflictedKey { place: string[]; base: KeyValue | string | null; ours: KeyValue | string | null; theirs: KeyValue | string | null }
+export interface MergePreview { base: string | null; paths: number; changed: PathChange[]; conflicts: { path: string; why: string; keys: ConflictedKey[] }[] }
 export interface Entry { path: string; form: string; media_type: string; size: number; digest: string; preview: string }
 export interface StatePage { commit: string | null; prefix: string; paths: Entry[]; more: boolean; next?: string }
 export interface StateValue extends Value { path: string; commit: string | null }
@@ -122,4 +126,5 @@ export interface Search { query: string; found: Found[]; scanned: number; more: 
 export interface Session { name: string; roles: string[]; version: string; store: string; read_only: boolean; served: string[] }
 export interface StoredObject { digest: string; kind: string; size: number; text: string | null; base64: string | null }
 
+export const ITEM_KINDS = ['semantic', 'episodic', 'procedural', 'preference'];
 export const EFFECTS = ['none', 'read_only', 'local_write', 'external_write', 'communication', 'financial', 'code_execution', 'privileged'];

@@ -53,9 +53,9 @@ from perdure.runtime.events import Happening
 from perdure.runtime.run import control, queue
 from perdure.runtime.run import replay as replays
 from perdure.runtime.run.replay import ReplayReport
-from perdure.runtime.run.start import Input
 from perdure.runtime.session.broadcast import waker
 from perdure.runtime.session.environment import RunEnvironment, WorkerPool
+from perdure.runtime.session.inputs import Input
 from perdure.runtime.session.result import Result
 from perdure.runtime.streaming import Following, Watching
 from perdure.runtime.tools.execution import running_inside
@@ -198,6 +198,7 @@ class Memory(HeldProxy[memory.Memory]):
 
     head = AsyncProperty[Head]("head")
     add = AsyncMethod(memory.Memory.add)
+    edit = AsyncMethod(memory.Memory.edit)
     search = AsyncMethod(memory.Memory.search)
     get = AsyncMethod(memory.Memory.get)
     items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
@@ -252,6 +253,7 @@ class Thread(_TimelineProxy[thread.Thread]):
     plan = AsyncMethod(thread.Thread.plan)
     shown = AsyncMethod(thread.Thread.shown)
     rm = AsyncMethod(thread.Thread.rm)
+    redact = AsyncMethod(thread.Thread.redact)
     check_switch = AsyncMethod(thread.Thread.check_switch)
     switch = AsyncMethod(thread.Thread.switch)
     switches = AsyncMethod(thread.Thread.switches)

@@ -33,6 +33,7 @@ _SHARED = {
     "threads redo": "undo",
     "threads turns": "log",
     "threads rm": "begin",
+    "threads redact": "begin",
     "threads search": "ls",
     "state put": "write",
     "state rm": "write",
@@ -116,10 +117,8 @@ def _installing_completion(app: App) -> Callable[..., None]:
 
         def write(**how: Any) -> Path:
             path = app.install_completion(**how)
-            if how["shell"] == "bash":  # else it offers nothing where the script offers nothing
-                script = path.read_text(encoding="utf-8")
-                offering = "complete -o bashdefault -o default -F"
-                path.write_text(script.replace("\ncomplete -F", f"\n{offering}"), encoding="utf-8")
+            if how["shell"] == "bash":
+                path.write_text(_for_bash(path.read_text(encoding="utf-8")), encoding="utf-8")
             return path
 
         if output is None or shell is None:
@@ -129,6 +128,49 @@ def _installing_completion(app: App) -> Callable[..., None]:
         print(f"Wrote the script to {written}, and nothing else. Load it in the startup file of {shell}.")
 
     return install
+
+
+def _for_bash(script: str) -> str:
+    """Return the script of the library, which then completes words with : and @, and offers no files in place of ids."""
+    script = script.replace("\n_perdure() {", "\n_perdure_words() {")
+    script = script.replace("\ncomplete -F _perdure perdure\n", _BASH)
+    return script.replace('local _cmd="${COMP_WORDS[0]}"', 'local _cmd="${COMP_WORDS[0]}"; _asks_store=1')
+
+
+# Readline ends a word at : and @, which ids may have.  The pieces are put together before the library's function sees
+# them, and what stands before the last piece is taken off the offers, which replace that piece alone.
+_BASH = r"""
+_perdure() {
+  local -a _pieces=("${COMP_WORDS[@]}") COMP_WORDS=()
+  local _rest="$COMP_LINE" _piece _blank _joins=0 _at=0 _asks_store=0 _i _before
+  for _i in "${!_pieces[@]}"; do
+    _piece="${_pieces[_i]}"
+    _blank="${_rest%%[![:space:]]*}"
+    _rest="${_rest#"$_blank"}"
+    _rest="${_rest#"$_piece"}"
+    if [[ -n "$_piece" && -z "$_blank" && ( $_joins -eq 1 || "$_piece" == [:@]* ) && ${#COMP_WORDS[@]} -gt 1 ]]; then
+      COMP_WORDS[${#COMP_WORDS[@]}-1]+="$_piece"
+    else
+      COMP_WORDS+=("$_piece")
+    fi
+    [[ "$_piece" == *[:@] ]] && _joins=1 || _joins=0
+    [[ $_i -eq $COMP_CWORD ]] && _at=$((${#COMP_WORDS[@]} - 1))
+  done
+  local COMP_CWORD=$_at
+  COMP_WORDS[_at]="${COMP_WORDS[_at]//\\/}"
+  _perdure_words "$@"
+  _piece="${COMP_WORDS[COMP_CWORD]}"
+  _before="${_piece%"${_piece##*[:@]}"}"
+  if [[ -n "$_before" && "$COMP_WORDBREAKS" == *:* ]]; then
+    printf -v _before '%q' "${_before%@}"  # readline leaves an @ in the piece
+    COMPREPLY=("${COMPREPLY[@]#"$_before"}")
+  fi
+  [[ $_asks_store -eq 1 && ${#COMPREPLY[@]} -eq 0 ]] && compopt +o bashdefault +o default 2>/dev/null
+  return 0
+}
+
+complete -o bashdefault -o default -F _perdure perdure
+"""
 
 
 def load(app: App, words: Sequence[str]) -> App | None:

@@ -91,6 +91,7 @@ _THREADS = {
     "switch": "Switch a thread to another backend, after a check of what that keeps and loses",
     "hand-off": "Hand a thread off to another agent, which gets the conversation",
     "seal": "Seal a timeline: it takes no more writes",
+    "redact": "Redact a message, a call or an artifact: its words go for good",
     "rm": "Remove a thread with all its timelines, or drop one timeline",
 }
 
@@ -137,7 +138,7 @@ _MEMORY = {
     "show": "Show one item: its text, its author and its source",
     "log": "Show the changes of an owner's memory, newest first",
     "add": "Add an item to the memory of an owner",
-    "edit": "Correct the text of an item; its past stays in the history",
+    "edit": "Correct an item; its past stays in the history",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "restore": "Put one item back as it was before its last change, or at a commit",
     "undo": "Undo the last change of an owner's memory, whichever item it was about",

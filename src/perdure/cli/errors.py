@@ -13,7 +13,7 @@ import msgspec
 
 from perdure import errors
 from perdure.cli.output.screen import Screen, console
-from perdure.shapes.text import safe_json
+from perdure.shapes.text import named, safe_json
 
 __all__ = ["CODES", "FAILED", "USAGE", "code_of", "report"]
 
@@ -70,5 +70,5 @@ def _json_facts(facts: Mapping[str, object]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in facts.items():
         with suppress(TypeError, ValueError):
-            found[name] = msgspec.to_builtins(value)
+            found[name] = msgspec.to_builtins(named(value))
     return found

@@ -83,8 +83,14 @@ COMMANDS: Mapping[str, str] = {
         "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
         "<runs resume THREAD {run} --code MODULE:NAME>."
     ),
-    "failed_run_followed": "Take those turns back with <threads undo THREAD>, or give the input again under another id.",
-    "failed_run_undone": "Take an undo back with <threads redo THREAD>, or give the input again under another id.",
+    "failed_run_followed": (
+        "<runs show THREAD {run}> lists its calls, and what they did stays done. Then take the later turns back with "
+        "<threads undo THREAD>, or give the input again under another id."
+    ),
+    "failed_run_undone": (
+        "<runs show THREAD {run}> lists its calls, and what they did stays done. Then take an undo back with "
+        "<threads redo THREAD>, or give the input again under another id."
+    ),
     "failure_not_recorded": (
         "<runs resume THREAD --code MODULE:NAME> goes on with it, <runs cancel THREAD> ends it."
     ),
@@ -113,8 +119,8 @@ COMMANDS: Mapping[str, str] = {
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (
-        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make them "
-        "equal on both timelines."
+        "Choose a side with --ours or --theirs, for some paths with --path PATH=ours or --path PATH=theirs, or make the "
+        "values equal."
     ),
     "model_not_found": (
         "If it is new, add it to your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json."
@@ -133,6 +139,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
+    "range_not_found": "See what there is with <threads turns THREAD --timeline {timeline}>.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",
     "replay_out_of_order": (

@@ -21,6 +21,8 @@ __all__ = [
     "Everywhere",
     "LastRun",
     "Limit",
+    "NewOwner",
+    "OnlyAgent",
     "OnlyTimeline",
     "OpId",
     "Prefix",
@@ -157,7 +159,12 @@ At: TypeAlias = Annotated[
 ]
 AgentName: TypeAlias = Annotated[
     str | None,
-    Parameter(name="--agent", metavar="NAME", help="This agent's own map instead of a thread's state"),
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        completer=in_store,
+        help="This agent's own map instead of a thread's state",
+    ),
 ]
 Format: TypeAlias = Annotated[
     str, Parameter(name="--format", metavar="API", help="The wire format, such as openai-chat")
@@ -169,6 +176,14 @@ def _check_limit(_: object, limit: int) -> None:
         raise ValueError("Give a number from 0; 0 is for all.")
 
 
+NewOwner: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--owner", metavar="NAME", completer=in_store, help="The owner: a user, a customer"),
+]
+OnlyAgent: TypeAlias = Annotated[
+    str | None,
+    Parameter(name="--agent", metavar="NAME", completer=in_store, help="Only threads of this agent"),
+]
 Limit: TypeAlias = Annotated[
     int,
     Parameter(name="--limit", metavar="N", help="At most this many; 0 for all", validator=_check_limit),

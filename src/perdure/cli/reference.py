@@ -92,7 +92,8 @@ A list that was cut short by `--limit` says so in `more`.
 Stored text is never sent to the terminal as it is: characters that it might obey are shown by their codes, such as `\\x1b`.
 Colour follows `NO_COLOR`, and there is none where the output is not a terminal.
 `perdure --install-completion` sets up completion for your shell: it writes a script where the shell looks for it, and adds a line to `~/.bashrc` or `~/.zshrc`; with `--output FILE` it writes that file and nothing else.
-It completes commands, options, and the ids of threads, timelines, runs and calls of the store that the line names, else of `$PERDURE_STORE` or `./perdure.db`.
+It completes commands, options, and what the store has that the line names, else `$PERDURE_STORE` or `./perdure.db`: threads, timelines, commits, runs, calls, approvals, items, artifacts, checkpoints, agents, owners and paths.
+An id is completed from the beginning of what listings show of it, which is its end, from its own beginning, and from any other part of four characters.
 Ids of a store on a server are not completed: connecting to it takes longer than a person waits for Tab.
 A new version of Perdure may have new commands: run it again then.
 

@@ -147,6 +147,7 @@ def recipe_of(drawn: BuiltContext, backend: str, frame: Frame) -> Recipe:
         harmless=drawn.harmless,
         checkpoint=drawn.checkpoint_digest,
         lead=lead,
+        before_lead=drawn.before_lead if lead is not None else 0,
         note=body_of(drawn.note).digest if drawn.note is not None else None,
         cut=dict(drawn.cuts.texts),
         cut_results=dict(drawn.cuts.results),
@@ -184,6 +185,7 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Bu
         cuts=cuts,
         harmless=recipe.harmless,
         announced=recipe.later,
+        before_lead=recipe.before_lead,
     )
     for each in shown:
         if each.id not in laid.spans:
@@ -201,6 +203,7 @@ def _redrawn(space: Space, commit: Digest, recipe: Recipe, *, before: str) -> Bu
         cuts=cuts,
         lead=lead,
         lead_digest=recipe.lead,
+        before_lead=recipe.before_lead,
         note=note,
         checkpoint_digest=recipe.checkpoint,
         switched=recipe.switched,

@@ -148,6 +148,7 @@ class BuiltContext(msgspec.Struct, kw_only=True):
     cuts: Cuts = NO_CUTS
     lead: Message | None = None
     lead_digest: Digest | None = None  # of the lead, if it is stored already
+    before_lead: int = 0  # messages before it: words of the system
     note: Message | None = None
     checkpoint: Checkpoint | None = None
     checkpoint_digest: Digest | None = None
@@ -293,7 +294,7 @@ class _ContextBuilder:
         is_whole = recipe.first is None and lead is None and recipe.switched is None
         drawn = self._drawn("whole" if is_whole else "carried", laid, shown)
         drawn.first, drawn.older, drawn.cuts = recipe.first, older, cuts
-        drawn.lead, drawn.lead_digest = lead, recipe.lead
+        drawn.lead, drawn.lead_digest, drawn.before_lead = lead, recipe.lead, laid.before_lead
         drawn.checkpoint_digest, drawn.earlier = recipe.checkpoint, recipe.earlier
         in_results = {call for each in shown for call in each.unclear}
         in_lead = [call for call in _left(recipe.unclear) if call not in in_results]
@@ -366,6 +367,7 @@ class _ContextBuilder:
         drawn.cuts = chosen.cuts.used(drawn.said)
         if lead is not None:
             drawn.lead, drawn.checkpoint, drawn.checkpoint_digest = lead, checkpoint, digest
+            drawn.before_lead = final.before_lead
             drawn.unclear = {**_unclear_of(checkpoint), **drawn.unclear}
         drawn.earlier = max(0, self._spoken() - final.conversation.spoken)
         return drawn

@@ -17,7 +17,13 @@ import msgspec
 
 from perdure.model.digest import Digest
 
-__all__ = ["Filters", "Hit", "SearchRow", "SearchIndex", "IndexPosition"]
+__all__ = ["INDEX_FORMAT", "Filters", "Hit", "SearchRow", "SearchIndex", "IndexPosition"]
+
+INDEX_FORMAT = 2
+"""What an index holds of a text.  It rises when other terms are made of a text, or another vector by the same model.
+
+An index of another format is at no root, so it is built again.
+"""
 
 
 class SearchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -32,7 +32,14 @@ from perdure.model.event import AgentHandedOff, RunStarted
 from perdure.model.head import Head
 from perdure.model.names import retraction_label
 from perdure.projections import transcript as projection
-from perdure.projections.transcript import MessageAt, Retractions, TranscriptEntry, Turn
+from perdure.projections.transcript import (
+    MessageAt,
+    ReadBody,
+    RedactedBody,
+    Retractions,
+    TranscriptEntry,
+    Turn,
+)
 
 __all__ = [
     "AGENTS_OF_THREAD",
@@ -347,10 +354,12 @@ def spoken(
 ) -> list[TranscriptEntry]:
     """Return the messages with their content; a forgotten message stays in the list without content.
 
+    A redacted one has what stands in its place.
+
     `steps` are commits that were read with their bodies, which are then not read again.  `passes_damage`: a damaged
     message stays in the list, too.
     """
-    found: dict[Digest, bytes | Forgotten | None] = {}
+    found: dict[Digest, ReadBody] = {}
     for step in steps:
         found.update(step.bodies)
     wanted = [each.event.body for each in said if each.event.body not in found]
@@ -363,21 +372,29 @@ def spoken(
     return projection.entries(said, found)
 
 
-def _bodies(space: Space, digests: Sequence[Digest]) -> Iterable[bytes | Forgotten]:
-    try:
-        return space.nodes(digests)
-    except Forgotten:
-        return [_body(space, digest) for digest in digests]
+def _bodies(space: Space, digests: Sequence[Digest]) -> Iterable[ReadBody]:
+    read = space.objects_there(digests)
+    return [
+        _body(space, digest) if one is None else one.body for digest, one in zip(digests, read, strict=True)
+    ]
 
 
-def _body(space: Space, digest: Digest) -> bytes | Forgotten:
+def _body(space: Space, digest: Digest) -> ReadBody:
     try:
-        return space.body(digest)
+        return space.nodes((digest,))[0]
     except Forgotten as gone:
+        redaction = space.redaction(digest)
+        if redaction is None:
+            return gone
+    if redaction.stand_in is None:
+        return Forgotten(f"body {digest}", redaction.reason)
+    try:
+        return RedactedBody(space.body(redaction.stand_in), redaction)
+    except Forgotten as gone:  # a policy has removed the message since
         return gone
 
 
-def _body_if_sound(space: Space, digest: Digest) -> bytes | Forgotten | None:
+def _body_if_sound(space: Space, digest: Digest) -> ReadBody:
     try:
         return _body(space, digest)
     except Corrupt:

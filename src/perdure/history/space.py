@@ -33,6 +33,7 @@ from perdure.engines import loops
 from perdure.engines.contract import (
     Answer,
     Cell,
+    CellOf,
     CellWrite,
     Engine,
     Fence,
@@ -50,6 +51,7 @@ from perdure.model.event import AgentChanged
 from perdure.model.head import MAIN, Head
 from perdure.model.limits import Limits
 from perdure.model.memory import MEMORY
+from perdure.model.redaction import REDACTED, Redaction
 from perdure.model.run import Cost, Usage
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ __all__ = [
     "label_of",
     "mark_write",
     "read_record",
+    "redactions",
     "removed",
     "stale_because_removed",
     "store_log",
@@ -87,6 +90,8 @@ ALIVE = "alive"  # the cell that is written when a thread is removed
 
 _MARKED = b"{}"
 _STEPS_MAX = 512
+_redactions = msgspec.json.Decoder(Redaction)
+
 _SKIPS_MAX = 4_096
 _SPENT_MAX = 10_000
 _SPACES_MAX = 16
@@ -254,8 +259,34 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return [found.body for found in self.objects(digests)]
 
     def body(self, digest: Digest) -> bytes:
-        """Return the bytes of one object; raises as `objects` does."""
-        return self.objects((digest,))[0].body
+        """Return the bytes of one object, or of what stands in its place after a redaction; raises as `objects` does."""
+        try:
+            return self.objects((digest,))[0].body
+        except Forgotten:
+            redaction = self.redaction(digest)
+            if redaction is None or redaction.stand_in is None:
+                raise
+            return self.objects((redaction.stand_in,))[0].body
+
+    def redaction(self, digest: Digest) -> Redaction | None:
+        """Return the last redaction of an object that is gone, of which a part may have been redacted before.
+
+        None: it was not redacted.
+        """
+        found: Redaction | None = None
+        at: Digest | None = digest
+        while at is not None:
+            (cell,) = self.ask(CellOf(self.name, REDACTED + at))
+            if cell is None or cell.value is None:
+                break
+            found = read_record(cell, _redactions)
+            at = found.stand_in
+        return found
+
+    @property
+    def has_redactions(self) -> bool:
+        """True if anything was ever redacted in this space."""
+        return bool(self.engine.cells(self.name, prefix=REDACTED, limit=1))
 
     def objects(self, digests: Sequence[Digest]) -> Sequence[Object]:
         """Return the objects of these digests, in order; raises `Forgotten`, or `Corrupt` if one is damaged or missing."""
@@ -436,6 +467,12 @@ def read_record(cell: Cell, decoder: msgspec.json.Decoder[_T]) -> _T:
             code="cell_unreadable",
             advice="Run `perdure verify`.",
         ) from error
+
+
+def redactions(space: Space) -> Iterator[tuple[Digest, Redaction]]:
+    """Yield the redactions of a space, each with the digest of what is gone."""
+    for cell in loops.cells(space.engine, space.name, prefix=REDACTED):
+        yield Digest(cell.name.removeprefix(REDACTED)), read_record(cell, _redactions)
 
 
 def mark_write(

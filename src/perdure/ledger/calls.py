@@ -10,7 +10,7 @@ An illegal transition is refused before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
@@ -26,7 +26,7 @@ from perdure.history.space import (
     read_record,
 )
 from perdure.model import canonical, names
-from perdure.model.call import SETTLED, TRANSITIONS, UNCLEAR, CallRecord, CallState, Status
+from perdure.model.call import SETTLED, TRANSITIONS, UNCLEAR, CallCounts, CallRecord, CallState, Status
 from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.effect import Effect
 from perdure.model.head import Head
@@ -40,6 +40,7 @@ __all__ = [
     "CallTransition",
     "advance",
     "check_answerable",
+    "count_settled",
     "every",
     "find",
     "find_many",
@@ -138,6 +139,19 @@ def find(space: Space, id: str) -> VersionedCall | None:
     Raises `Corrupt`, naming the call, if its record is not what its newest ledger entry says.
     """
     return find_many(space, (id,))[0]
+
+
+def count_settled(space: Space, settled: Mapping[str, str]) -> CallCounts:
+    """Count the calls of a run by the states that they ended in; one that is known by now is unclear no longer.
+
+    The tool, a person or a late result may have settled it, while the run went on or after its end.
+    """
+    counts = CallCounts.of(settled)
+    if not counts.unclear_calls:
+        return counts
+    found = zip(counts.unclear_calls, find_many(space, counts.unclear_calls), strict=True)
+    left = [call for call, held in found if held is None or held.record.state in UNCLEAR | {"started"}]
+    return counts._replace(unclear_calls=tuple(left))
 
 
 def find_many(space: Space, ids: Iterable[str]) -> list[VersionedCall | None]:

@@ -19,7 +19,8 @@ checks again.  The gate also records up to which number, as seen from which comm
 thousandth equal call on one timeline costs no more than the second.
 
 A call is in the conversation of a timeline if its result is: on the line of first parents, where neither the result nor
-the request was taken back.  A model sees nothing of what was merged in or taken back.  Until the result is committed, or if the record does
+the request was taken back, and the arguments were not redacted.  A model sees nothing of what was merged in, taken back
+or redacted.  Until the result is committed, or if the record does
 not name the message of the result, the request counts instead; but if the call waited between request and start, only
 on its own timeline, because another timeline may have been forked off before the call was done.  A result that became
 known after the conversation was given another one is in no conversation.  A direct call is in that of a line that has
@@ -496,7 +497,14 @@ def _failed_elsewhere(other: CallRecord) -> bool:
 
 
 def is_told(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
-    """True if a call that was done, with its result, is in the conversation of the timeline at `head`."""
+    """True if a call that was done, with its result, is in the conversation of the timeline at `head`.
+
+    One whose arguments were redacted is not: its model cannot tell what it would repeat.
+    """
+    return _is_said(space, other, timeline, head) and space.redaction(other.args) is None
+
+
+def _is_said(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
     if other.result_label == "":
         return False  # the conversation has no result, or says that the outcome was unknown
     if other.origin == "call" and other.result_label is not None:

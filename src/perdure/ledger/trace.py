@@ -61,6 +61,25 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     value: str | None  # JSON text: what was decided, for `edit` and `answer`
     passed: tuple[Passed, ...] = ()  # oldest first
 
+    @property
+    def last_attempt(self) -> tuple[int | None, int | None]:
+        """When its tool was last called, and when what came of that was recorded, in µs; None: not, or not yet.
+
+        The start of a call that only reads is recorded when the tool returns: such a call began when it was requested,
+        or decided.  Both are None without the history, and for a call that was imported.
+        """
+        start: int | None = None
+        end: int | None = None
+        before = 0
+        for each in self.passed if self.record.origin != "import" else ():
+            for number, state in enumerate(each.states, 1):
+                if state == "started":
+                    start, end = (each.at if number == len(each.states) else before), None
+                elif start is not None and end is None:
+                    end = each.at
+            before = each.at
+        return start, end
+
 
 def trace(space: Space, id: str, *, history: bool = True) -> Traced:
     """Read everything that the ledger says of a call, by its id or by that of its ticket; raises `NotFound`.

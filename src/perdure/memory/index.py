@@ -6,8 +6,9 @@ where it has them.  An index that is missing, damaged or of another embedding fu
 map; an index only gives candidates.
 
 Terms are letters and digits of any script, folded so that capitals and full-width forms make no
-difference.  Scripts that are written without spaces are split letter by letter.  Everything else is
-dropped, so no part of a text can be read as query language.
+difference.  Scripts that are written without spaces are split letter by letter.  A symbol outside ASCII, such
+as an emoji, is a term by itself, written as letter and digits because a tokenizer of words drops symbols.
+Everything else is dropped, so no part of a text can be read as query language.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ __all__ = ["Indexing", "QUERY_TERMS_MAX", "query_terms", "read_versions", "terms
 
 QUERY_TERMS_MAX = 64
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x7f]")  # a word, or what may be a symbol
+_SYMBOLS = ("So", "Sm", "Sc")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -117,7 +119,10 @@ def terms(text: str) -> Iterator[str]:
     """Yield the terms of a text, in order."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     for word in _WORD.findall(folded):
-        if _UNSPACED.search(word) is None:
+        if not word[0].isalnum():
+            if unicodedata.category(word) in _SYMBOLS:
+                yield f"u{ord(word)}"  # in decimal: a stemmer takes hexadecimal digits for an ending
+        elif _UNSPACED.search(word) is None:
             yield word
         else:
             yield from _apart(word)

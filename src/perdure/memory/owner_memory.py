@@ -37,7 +37,7 @@ from perdure.model.commit import Act
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import ThreadLock
 from perdure.model.head import MAIN
-from perdure.model.memory import MEMORY, Source, Version, parse_version_path
+from perdure.model.memory import MEMORY, Source, Version, folded, parse_version_path
 
 __all__ = ["Memories", "OwnerMemory", "MemorySnapshot", "Line", "ReachableMemory"]
 
@@ -150,7 +150,10 @@ class OwnerMemory:
         self.owner, self.space, self.reach, self.indexing = owner, space, reach, indexing
         self._known: dict[Digest, Version] = {}  # versions never change
         self._lock = ThreadLock()  # on the next line
-        self._texts: tuple[Digest, dict[int, set[str]]] = EMPTY, {}  # ids by hash of text, up to a root
+        self._texts: tuple[Digest, dict[int, set[str]]] = (
+            EMPTY,
+            {},
+        )  # ids by hash of the folded text, up to a root
 
     @property
     def commit(self) -> Digest | None:
@@ -184,13 +187,13 @@ class OwnerMemory:
             self._remember(entry, version)
 
     def ids_with(self, text: str, root: Digest) -> Sequence[str]:
-        """Return the ids of items that may have this text at `root`; each has to be looked up.
+        """Return the ids of items that may have this text, but for its case and white space, at `root`; look each up.
 
         The first call reads the whole map, later ones what has changed since.
         """
         with self._lock:
             ids = self._texts_at(root)
-            return sorted(ids.get(hash(text), ()))
+            return sorted(ids.get(hash(folded(text)), ()))
 
     def _texts_at(self, root: Digest) -> dict[int, set[str]]:
         before, ids = self._texts
@@ -204,7 +207,9 @@ class OwnerMemory:
             found = read_versions(self.space, [each.value for each in part])
             for entry, version in zip(part, found, strict=True):
                 if version.item is not None:
-                    ids.setdefault(hash(version.item.text), set()).add(parse_version_path(entry.path)[0])
+                    ids.setdefault(hash(folded(version.item.text)), set()).add(
+                        parse_version_path(entry.path)[0]
+                    )
         self._texts = root, ids
         return ids
 

@@ -1,12 +1,17 @@
 """Searches a memory by full text and vectors, fused by rank.
 
 Each leg ranks what it finds; an item's score is the sum of 61 / (60 + its rank) over the legs that found
-it, divided by the number of legs (reciprocal rank fusion), and ties are ordered by id.  So the order depends on
-ranks alone, and the two kinds of distance need not be comparable.  A score is above 0 and at most 1, the score of
-the item that every leg found first, whether one leg was searched or two.  It says how far up an item is among what
-was found; how close it is to the query is its similarity, which can be compared between queries.  The filters (owner, kind, scope) are applied before
-anything is ranked.  A version that is unreachable, out of date or expired is skipped, and the next one
-takes its rank.
+it, divided by the number of legs (reciprocal rank fusion).  So the order depends on ranks alone, and the two kinds
+of distance need not be comparable.  Of two items with the same score the one that is further up by words comes
+first: few items have a rare word, and every item has some vector.  What is still equal is ordered by id.
+
+A score is above 0 and at most 1, the score of the item that every leg found first, whether one leg was searched or
+two.  It says how far up an item is among what was found; how close it is to the query is its similarity, which can
+be compared between queries.  An item that only its words found has a similarity too, if it and the query have
+vectors.
+
+The filters (owner, kind, scope) are applied before anything is ranked.  A version that is unreachable, out of date
+or expired is skipped, and the next one takes its rank.
 
 An index only gives candidates.  Every hit is checked against the map, and an index that contradicts
 the map is rebuilt.
@@ -14,8 +19,11 @@ the map is rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeAlias
+import math
+import operator
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +38,7 @@ from perdure.model.memory import KINDS, ItemKind, Remembered, Source, Trust, che
 __all__ = ["Found", "Recall", "relevant"]
 
 Leg: TypeAlias = Literal["text", "vector"]
+_T = TypeVar("_T")
 
 LIMIT_MAX = 1_000
 
@@ -45,9 +54,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     item: Remembered
     score: float  # above 0, and 1 for an item that every leg found first
     legs: tuple[Leg, ...]
-    similarity: float | None = (
-        None  # the cosine of its vector and the query's, from -1 to 1; None: only words found it
-    )
+    # the cosine of its vector and the query's, from -1 to 1; None: it or the query has no vector
+    similarity: float | None = None
 
     @property
     def id(self) -> str:
@@ -84,7 +92,8 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search, the best first; it can be iterated like a list."""
 
     items: tuple[Found, ...]
-    legs: tuple[Leg, ...]  # those that were searched: without an embedding function, text alone
+    # those that were searched: text alone without an embedding function, or if the query has no vector
+    legs: tuple[Leg, ...]
     sight: MemorySnapshot  # what was searched: with the same query it gives the same answer
 
     def __repr__(self) -> str:
@@ -92,7 +101,8 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
         items = ", ".join(repr(each.item.text[:_SHOWN]) for each in self.items) or "nothing"
         if "vector" in self.legs:
             return f"<found by words and meaning: {items}>"
-        return f"<found by words alone: {items}; perdure.open(…, embed='auto') searches by meaning too>"
+        more = "perdure.open(…, embed='auto') searches by meaning too, if the model knows the words"
+        return f"<found by words alone: {items}; {more}>"
 
     def __iter__(self) -> Iterator[Found]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return an iterator over the items."""
@@ -128,8 +138,8 @@ def relevant(
 ) -> Recall:
     """Return the items about `query`, the best first.
 
-    The vectors find only items of that similarity at least; None: of what the embedding function itself has for a
-    least, which a function of the program does not.
+    Items of less than `similarity_min` are not found, by their words either; items without a vector are.  None: what
+    vectors find is bound by the least similarity of the embedding function, which a function of the program has not.
 
     `sight` is the snapshot of an earlier answer, to get the same again; None searches the memory as it is now.
     `line` is the position of the caller, whose own commits count whether or not a head has them.
@@ -141,25 +151,23 @@ def relevant(
     if judge.sight.commit is None:
         return Recall(items=(), legs=legs, sight=judge.sight)
     depth = limit if len(legs) == 1 else max(2 * limit, _DEPTH_MIN)
-    ranked = _ranked(judge, query, Filters(kind=kind, scope=scope), depth)
-    if (embedder := memory.indexing.embedder) is not None:
-        least = embedder.similarity_min if similarity_min is None else similarity_min
-        near = ranked.get("vector", [])
-        ranked["vector"] = [each for each in near if 1 - each[1] >= least]
-    items = tuple(_fused(judge, ranked, len(legs), limit))
-    return Recall(items=items, legs=legs, sight=judge.seen())
+    among = Filters(kind=kind, scope=scope)
+    ranked = _asked(judge, lambda index: _ranked(index, judge, query, among, depth))
+    bar = -1.0 if memory.indexing.embedder is None else memory.indexing.embedder.similarity_min
+    for leg, hits in ranked.legs.items():
+        least = (bar if leg == "vector" else -1.0) if similarity_min is None else similarity_min
+        ranked.legs[leg] = [hit for hit in hits if ranked.similarities.get(hit.entry.value, 1.0) >= least]
+    items = tuple(_fused(judge, ranked, limit))
+    return Recall(items=items, legs=tuple(ranked.legs), sight=judge.seen())
 
 
-def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[Leg, list[_Ranked]]:
-    """Return what each leg finds in an index at the root of the snapshot."""
+def _asked(judge: Visibility, ask: Callable[[SearchIndex], _T]) -> _T:
+    """Return what `ask` finds in an index at the root of the snapshot."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
     for _ in range(_SEARCHES_MAX):
-        index = memory.indexing.at(memory.space, root, newest=newest)
         try:
-            return {
-                leg: _leg(search, judge, depth) for leg, search in _legs(memory, index, root, query, among)
-            }
+            return ask(memory.indexing.at(memory.space, root, newest=newest))
         except _IndexTaken:
             newest = False  # another process moved the shared index: search a private one
         except _Damaged:
@@ -169,34 +177,46 @@ def _ranked(judge: Visibility, query: str, among: Filters, depth: int) -> dict[L
     )
 
 
-_Search: TypeAlias = Callable[[int], Sequence[Hit]]
-_Ranked: TypeAlias = tuple[Judged, float]
-"""An item that counts, and its distance from the query."""
+class _Ranking(msgspec.Struct, frozen=True):
+    """What each leg that was searched found, the best first."""
+
+    legs: dict[Leg, list[Judged]]
+    similarities: dict[Digest, float]  # by version: of all that has a vector, whichever leg found it
 
 
-def _legs(
-    memory: OwnerMemory, index: SearchIndex, root: Digest, query: str, among: Filters
-) -> Iterator[tuple[Leg, _Search]]:
-    words = query_terms(query)
-    yield "text", lambda limit: _there(index.found(root, words, among, limit=limit))
-    embedder = memory.indexing.embedder
-    if embedder is not None:
-        (vector,) = embedder.vectors([query])
-        if vector is not None:
-            yield "vector", lambda limit: _there(index.near(root, vector, among, limit=limit))
-
-
-def _there(hits: Sequence[Hit] | None) -> Sequence[Hit]:
-    if hits is None:
+def _ranked(index: SearchIndex, judge: Visibility, query: str, among: Filters, depth: int) -> _Ranking:
+    """Return what is found in an index by words and, if the query has a vector, by vectors."""
+    root, embedder, words = judge.sight.root, judge.memory.indexing.embedder, query_terms(query)
+    by_words = _leg(lambda limit: index.found(root, words, among, limit=limit), judge, depth)
+    legs: dict[Leg, list[Judged]] = {"text": [hit for hit, _ in by_words]}
+    vector = None if embedder is None else embedder.vectors([query])[0]
+    if embedder is None or vector is None:
+        return _Ranking(legs, {})
+    near = _leg(lambda limit: index.near(root, vector, among, limit=limit), judge, depth)
+    legs["vector"] = [hit for hit, _ in near]
+    similarities = {hit.entry.value: 1 - distance for hit, distance in near}
+    others = [hit.entry.value for hit in legs["text"] if hit.entry.value not in similarities]
+    vectors: Mapping[Digest, bytes] = index.vectors(others, embedder.name) if others else {}
+    if len(vectors) < len(others) and index.standing().root != root:
         raise _IndexTaken
-    return hits
+    similarities |= {digest: _cosine(vector, other) for digest, other in vectors.items()}
+    return _Ranking(legs, similarities)
 
 
-def _leg(search: _Search, judge: Visibility, depth: int) -> list[_Ranked]:
-    """Return the first `depth` hits that count."""
+def _cosine(one: bytes, other: bytes) -> float:
+    """Return the cosine of two vectors of length 1, rounded as the distances of an index are."""
+    return round(math.fsum(map(operator.mul, array("f", one), array("f", other))), 6)
+
+
+def _leg(
+    search: Callable[[int], Sequence[Hit] | None], judge: Visibility, depth: int
+) -> list[tuple[Judged, float]]:
+    """Return the first `depth` hits that count, each with its distance from the query."""
     limit = depth
     while True:
         hits = search(limit)
+        if hits is None:
+            raise _IndexTaken
         judge.prepare([hit.path for hit in hits])
         judged = [(judge.of(hit.item, hit.path, hit.digest), hit.distance) for hit in hits]
         if any(each is None for each, _ in judged):
@@ -207,24 +227,24 @@ def _leg(search: _Search, judge: Visibility, depth: int) -> list[_Ranked]:
         limit *= 4
 
 
-def _fused(judge: Visibility, ranked: dict[Leg, list[_Ranked]], searched: int, limit: int) -> Iterator[Found]:
+def _fused(judge: Visibility, ranked: _Ranking, limit: int) -> Iterator[Found]:
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
-    similarities: dict[str, float] = {}
-    for leg, hits in ranked.items():
-        for rank, (hit, distance) in enumerate(hits, 1):
-            scores[hit.id] = scores.get(hit.id, 0.0) + (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / searched
+    by_words = {hit.id: rank for rank, hit in enumerate(ranked.legs["text"])}
+    for leg, hits in ranked.legs.items():
+        for rank, hit in enumerate(hits, 1):
+            share = (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / len(ranked.legs)
+            scores[hit.id] = scores.get(hit.id, 0.0) + share
             legs.setdefault(hit.id, []).append(leg)
             found[hit.id] = hit
-            if leg == "vector":
-                similarities[hit.id] = round(1 - distance, 4)
-    for id in sorted(scores, key=lambda id: (-scores[id], id))[:limit]:
+    for id in sorted(scores, key=lambda id: (-scores[id], by_words.get(id, math.inf), id))[:limit]:
+        similarity = ranked.similarities.get(found[id].entry.value)
         yield Found(
             item=judge.remembered(found[id]),
             score=round(scores[id], 4),
             legs=tuple(legs[id]),
-            similarity=similarities.get(id),
+            similarity=None if similarity is None else round(similarity, 4),
         )
 
 

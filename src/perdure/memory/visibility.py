@@ -5,7 +5,9 @@ later version of the same item counts.  With the snapshot of an earlier answer r
 again: the versions that were withdrawn then are withdrawn now.
 
 `standing` is the pure rule: of the versions of one item, in order, the last one whose commit is reachable
-counts.  If a version that forgot the item is withdrawn, the version before it counts again.
+counts.  If a version that forgot the item is withdrawn, the version before it counts again.  Of the last ones that say
+the same, because several sources did, that of the strongest source counts: what a user said stays a user's, also if a
+model notes it again, and where the user's turn is undone it is the model's.
 
 `resolve` returns the version that `mem://<scope>/<owner>/<id>@<commit>` names.
 """
@@ -23,6 +25,7 @@ from perdure.history.tree import Entry
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
+    TRUSTS,
     MemoryChange,
     MemoryItem,
     Reference,
@@ -40,15 +43,29 @@ __all__ = ["Visibility", "Judged", "as_of", "resolve"]
 _T = TypeVar("_T")
 
 
-def standing(
+def agreeing(
     versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
-) -> tuple[_T, Version] | None:
-    """Return the last version that counts, with its location; None if none does, or if it forgot the item."""
+) -> Iterator[tuple[_T, Version, MemoryItem]]:
+    """Yield the last version that counts, with its location and its item, and those before it that say the same.
+
+    None if none counts, or if the last one forgot the item.
+    """
+    last: MemoryItem | None = None
     for each in reversed(versions):
         version = read(each)
         if counts(each, version):
-            return None if version.item is None else (each, version)
-    return None
+            if version.item is None or (last is not None and not version.item.says_same(last)):
+                return
+            last = version.item
+            yield each, version, last
+
+
+def standing(
+    versions: Sequence[_T], read: Callable[[_T], Version], counts: Callable[[_T, Version], bool]
+) -> tuple[_T, Version] | None:
+    """Return the most trusted of the versions that agree, of equal ones the last, with its location; None: there is none."""
+    found = min(agreeing(versions, read, counts), key=lambda each: TRUSTS.index(each[2].trust), default=None)
+    return None if found is None else (found[0], found[1])
 
 
 def is_expired(item: MemoryItem, now: int) -> bool:
@@ -106,21 +123,33 @@ class Visibility:
         return None if found is None else self.of(id, found.path, found.value)
 
     def equal_to(self, wanted: MemoryItem) -> Judged | None:
-        """Return an item that counts and says the same; None: there is none."""
+        """Return an item that counts and says the same, of several the most trusted; None: there is none."""
         if wanted.expires_at is not None:
             return None
         found = map(self.item, self.memory.ids_with(wanted.text, self.sight.root))
-        return next(
-            (each for each in found if each and each.counts and _item(each.version).says_same(wanted)), None
-        )
+        equal = [each for each in found if each and each.counts and _item(each.version).says_same(wanted)]
+        return min(equal, key=lambda each: TRUSTS.index(_item(each.version).trust), default=None)
 
-    def id_for(self, wanted: MemoryItem, written: Mapping[str, MemoryChange]) -> str:
-        """Return the id of an item that says the same, one that is `written` first; a new id if there is none."""
+    def id_for(self, wanted: MemoryItem, written: Mapping[str, MemoryChange]) -> tuple[str, bool]:
+        """Return the id of an item that says the same, and whether nothing has to be written; a new id if there is none.
+
+        One that is `written` comes first.  To one that an undo of a thread may take away the caller adds a version.
+        """
         for own in written.values():
             if own.item is not None and own.item.says_same(wanted):
-                return own.id
+                return own.id, own.item.is_as_trusted(wanted)
         equal = self.equal_to(wanted)
-        return self.memory.space.ids() if equal is None or equal.id in written else equal.id
+        if equal is None or equal.id in written:
+            return self.memory.space.ids(), False
+        return equal.id, self.is_kept(equal.id, wanted)
+
+    def is_kept(self, id: str, wanted: MemoryItem) -> bool:
+        """True if an item says so already, from as strong a source, by a version that no undo of a thread takes away."""
+        entries, _ = self._item(id)
+        return any(
+            version.source is None and item.is_as_trusted(wanted) and item.says_same(wanted)
+            for _, version, item in agreeing(entries, self.memory.version, self._counts)
+        )
 
     def items(self) -> Iterator[Judged]:
         """Yield all versions that count, by id, reading lazily."""
@@ -225,10 +254,12 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
         if not entries:
             raise
     # Not from the cache: an erased item is no item that was forgotten there, but raises `Forgotten`.
-    version = decode_version(memory.space.body(entries[-1].value)) if entries else None
-    if version is None or version.item is None:
+    last = decode_version(memory.space.body(entries[-1].value)) if entries else None
+    if last is None or last.item is None:
         return None
-    return judge.remembered(Judged(id, entries[-1], version, counts=True))
+    found = standing(entries, memory.version, lambda _, __: True)
+    entry, version = (entries[-1], last) if found is None else found
+    return judge.remembered(Judged(id, entry, version, counts=True))
 
 
 def _now(memory: OwnerMemory, id: str) -> Remembered | None:

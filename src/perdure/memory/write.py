@@ -1,7 +1,7 @@
 """Writes to a memory: directly, or what a thread's commit remembered.
 
-Either is one commit of the owner's memory.  A direct write replaces all versions of an item and always
-counts; the memory's own undo reverts it.  A thread's write adds one version, which names the thread's
+Either is one commit of the owner's memory.  A direct write replaces all versions of an item, or is put beside them, and
+always counts; the memory's own undo reverts it.  A thread's write adds one version, which names the thread's
 commit and counts as long as that commit is reachable; earlier versions stay.
 
 A writer that finds a newer head applies its change on top of it.
@@ -9,8 +9,11 @@ A writer that finds a newer head applies its change on top of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, UnsetType
 
 from perdure.engines.contract import Step
 from perdure.engines.loops import ATTEMPTS_MAX, Attempts, delayed
@@ -24,47 +27,61 @@ from perdure.model.digest import Digest, Kind, Object, digest_of
 from perdure.model.event import MemoryWritten
 from perdure.model.head import MAIN, Head
 from perdure.model.memory import (
+    ItemKind,
     MemoryChange,
     MemoryItem,
     Source,
+    Trust,
     Version,
     decode_item,
     item_prefix,
     version_path,
 )
 
-__all__ = ["deliver", "events_of", "until", "write"]
+__all__ = ["End", "NewVersion", "deliver", "events_of", "given_fields", "until", "write"]
+
+End: TypeAlias = "datetime | timedelta | UnsetType | None"
+"""When an item ends, or how long it stays; None: it does not end, unset: the caller does not say."""
+
+NewVersion: TypeAlias = Callable[[Digest | None], Version]
+"""Returns the version to write on top of a commit of the memory, None before the first; it may raise."""
 
 
 def write(
     space: Space,
     id: str,
-    version: Version | None,
+    version: Version | NewVersion | None,
     *,
     reason: str,
     op_id: str | None = None,
     author: str | None = None,
-    meant: list[str | None] | None = None,
+    meant: Sequence[str | None] | None = None,
+    beside: bool = False,
 ) -> CommitOutcome:
-    """Replace all versions of an item by `version`; None removes the item.
+    """Replace all versions of an item by `version`; None removes the item.  With `beside` they stay, before it.
 
+    A version that depends on what is there is made anew for each commit that it may come on top of.
     `meant` is what the caller asked for, which a write under the same op_id must ask for again; None: the version.
     Raises `Conflict`, having written nothing, if other writers are first at each attempt.
     """
     if meant is None:
-        item = version.item if version else None
+        item = version.item if isinstance(version, Version) else None
         # not the time: it differs each time
         meant = [item.text, item.kind, item.scope, item.trust] if item else []
-    intent = digest_of(Kind.BODY, canonical.encode([reason, id, meant]))
+    intent = digest_of(Kind.BODY, canonical.encode([reason, id, list(meant)]))
+    before = writer.once(space, op_id, intent) if op_id is not None and callable(version) else None
+    if before is not None:
+        return CommitOutcome(receipt=before, head=before.heads[0], step=None)
     attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:
         attempts.begin()
         head = _head(space)
+        new = version(head.commit) if callable(version) else version
         ops = Ops(space, space.root_at(head.commit))
-        if ops.paths(item_prefix(id)):
+        if not beside and ops.paths(item_prefix(id)):
             ops.clear(item_prefix(id))
-        if version is not None:
-            _put(ops, version_path(id, _depth(space, head), 0), version)
+        if new is not None:
+            _put(ops, version_path(id, _depth(space, head), 0), new)
         done = _committed(
             space,
             head,
@@ -133,6 +150,30 @@ def events_of(
     return events, bodies
 
 
+def given_fields(
+    now: int,
+    *,
+    text: str | None,
+    trust: Trust | UnsetType,
+    kind: ItemKind | UnsetType,
+    scope: str | UnsetType,
+    expires: End,
+) -> dict[str, Any]:
+    """Return the fields of an item that a caller gave, at the time `now`; a `text` of None is not given.
+
+    Raises `Invalid` for an end that is not in the future.
+    """
+    end = expires if isinstance(expires, UnsetType) else until(expires, now)
+    fields = {
+        "text": UNSET if text is None else text,
+        "trust": trust,
+        "kind": kind,
+        "scope": scope,
+        "expires_at": end,
+    }
+    return {name: value for name, value in fields.items() if value is not UNSET}
+
+
 def until(expires: datetime | timedelta | None, now: int) -> int | None:
     """Return the time of expiry, in µs since 1970, UTC; raises `Invalid` if it is not in the future."""
     if expires is None:
@@ -148,6 +189,12 @@ def until(expires: datetime | timedelta | None, now: int) -> int | None:
         )
     if until <= now:
         raise Invalid("expires is in the past; nothing was remembered.", code="expiry_in_past")
+    if until > canonical.INT_MAX:  # such a number of µs is in no JSON value
+        raise Invalid(
+            "expires is after June 2255, and no such time can be stored; nothing was remembered.",
+            code="expiry_invalid",
+            advice="Leave it out: the item then stays until it is forgotten.",
+        )
     return until
 
 

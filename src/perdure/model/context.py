@@ -45,3 +45,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Json] = {}
     earlier: int = 0  # earlier messages of a model that are not shown as they were written
     pending: str | None = None  # the id of an answer that the backend is working on; None: a new request
+    is_sent: bool = (
+        True  # False: the request is kept as a record, and nothing is mended only for a model to answer
+    )

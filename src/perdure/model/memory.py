@@ -43,6 +43,7 @@ __all__ = [
     "decode_item",
     "decode_remembering",
     "decode_version",
+    "folded",
     "item_prefix",
     "items_of",
     "parse_memory_reference",
@@ -56,7 +57,7 @@ ItemKind: TypeAlias = Literal["semantic", "episodic", "procedural", "preference"
 Trust: TypeAlias = Literal["system", "user", "model", "tool", "import"]
 
 KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
-TRUSTS: tuple[Trust, ...] = get_args(Trust)
+TRUSTS: tuple[Trust, ...] = get_args(Trust)  # the strongest first
 MEMORY = "memory:"  # the prefix of the names of memory spaces
 TEXT_BYTES_MAX = 64 * 1024
 
@@ -78,8 +79,14 @@ class MemoryItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None  # µs since 1970, UTC; None: it does not expire
 
     def says_same(self, other: MemoryItem) -> bool:
-        """True if both have the same text, kind, scope and trust, and neither of them expires."""
-        return self.expires_at is None and msgspec.structs.replace(self, at=other.at) == other
+        """True if nothing but the trust, the time and the case and white space of the text differs, and neither expires."""
+        if self.expires_at is not None or folded(self.text) != folded(other.text):
+            return False
+        return msgspec.structs.replace(self, text=other.text, trust=other.trust, at=other.at) == other
+
+    def is_as_trusted(self, other: MemoryItem) -> bool:
+        """True if its source is as strong as that of the other, or stronger, by the order of `TRUSTS`."""
+        return TRUSTS.index(self.trust) <= TRUSTS.index(other.trust)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -153,6 +160,11 @@ _rememberings = msgspec.json.Decoder(Remembering)
 def remade(text: str) -> str:
     """Return `text` with U+FFFD for each lone surrogate; raises `Invalid` if it is not text."""
     return well_formed(_text(text))
+
+
+def folded(text: str) -> str:
+    """Return `text` so that it is equal to that of a text which differs in case and white space alone."""
+    return " ".join(text.split()).casefold()
 
 
 def check_item(item: MemoryItem) -> MemoryItem:

@@ -2,13 +2,13 @@
 
 Each rule is a pure function of the value where the lines parted and of both values now.
 The result does not depend on which side is called ours, except for `append`, which puts our
-additions first, and for `keys` where a side is preferred.  A rule raises `Invalid` for values that it cannot join;
-the merge reports a conflict.
+additions first.  A rule raises `Invalid` for values that it cannot join; the merge reports a conflict.
+`join_keys` also says at which places of an object both changed, and joins it from several values where the lines parted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 from perdure.errors import Invalid
@@ -17,12 +17,14 @@ from perdure.model.canonical import Json
 
 __all__ = [
     "ADDING",
+    "Keys",
     "Rule",
     "Side",
     "adds_up",
     "check_rules",
     "check_sides",
     "join",
+    "join_keys",
     "rule_for",
     "side_for",
 ]
@@ -33,6 +35,9 @@ Rule: TypeAlias = Literal["counter", "set", "max", "min", "append", "keys"]
 
 Side: TypeAlias = Literal["ours", "theirs"]
 """The side of a merge whose value wins a conflict: the timeline that is written, or the other."""
+
+Keys: TypeAlias = tuple[str, ...]
+"""A place in an object: the keys that lead to it."""
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 ADDING: tuple[Rule, ...] = ("counter", "append")  # equal changes on both sides count twice
@@ -86,14 +91,33 @@ def adds_up(rule: Rule | None, *values: Json) -> bool:
             return False
 
 
-def join(rule: Rule, base: Json | None, ours: Json, theirs: Json, prefer: Side | None = None) -> Json:
+def join(rule: Rule, base: Json | None, ours: Json, theirs: Json) -> Json:
     """Return the joined value; `base` is None if there was no value when the lines parted.
 
-    The preferred side wins a key of an object that both changed.  Raises `Invalid` if the rule does not fit the values.
+    Raises `Invalid` if the rule does not fit the values.
     """
-    joined = _keys(base, ours, theirs, prefer) if rule == "keys" else _RULES[rule](base, ours, theirs)
+    joined = _RULES[rule](base, ours, theirs)
     canonical.encode(joined)  # refuses a sum that is too large to store
     return joined
+
+
+def join_keys(
+    bases: Sequence[Json | None], ours: Json, theirs: Json, prefer: Side | None = None
+) -> tuple[Json, tuple[Keys, ...]]:
+    """Return the object with what either side changed, key by key, and the places that both changed differently.
+
+    `bases` are the values where the lines parted, None: none; what a side changed is what it changed since each of
+    them.  Where both did, the value of the preferred side is taken, that of ours if none is.  Raises `Invalid` if a value
+    is no object.
+    """
+    if not all(
+        isinstance(side, dict) for side in (*(base for base in bases if base is not None), ours, theirs)
+    ):
+        raise Invalid("a side is not an object", code="rule_not_applicable")
+    clashes: list[Keys] = []
+    parted = [_ABSENT if base is None else base for base in bases]
+    joined = cast("Json", _at_key(parted, ours, theirs, (), prefer, clashes))
+    return joined, tuple(clashes)
 
 
 def _counter(base: Json, ours: Json, theirs: Json) -> Json:
@@ -130,38 +154,39 @@ def _min(_base: Json, ours: Json, theirs: Json) -> Json:
 _ABSENT = object()  # a key that an object does not have
 
 
-def _keys(base: Json, ours: Json, theirs: Json, prefer: Side | None) -> Json:
-    """Return the object with what either side changed, key by key, also in the objects within."""
-    for side in ({} if base is None else base, ours, theirs):
-        if not isinstance(side, dict):
-            raise Invalid("a side is not an object", code="rule_not_applicable")
-    return cast("Json", _key(base, ours, theirs, (), prefer))
-
-
-def _key(base: object, ours: object, theirs: object, at: tuple[str, ...], prefer: Side | None) -> object:
-    """Return what one key has after the merge; `_ABSENT`: the key is not there."""
-    if _equal(ours, theirs) or _equal(theirs, base):
+def _at_key(
+    bases: Sequence[object], ours: object, theirs: object, at: Keys, prefer: Side | None, clashes: list[Keys]
+) -> object:
+    """Return what one key has after the merge, `_ABSENT`: it is not there; adds the places where both changed."""
+    if _equal(ours, theirs) or all(_equal(theirs, base) for base in bases):
         return ours
-    if _equal(ours, base):
+    if all(_equal(ours, base) for base in bases):
         return theirs
-    mine, others = _object(ours), _object(theirs)
-    before = {} if base is None or base is _ABSENT else _object(base)
-    if mine is not None and others is not None and before is not None:
-        joined = {
-            name: _key(
-                *(side.get(name, _ABSENT) for side in (before, mine, others)), at=(*at, name), prefer=prefer
-            )
-            for name in mine | others
-        }
-        return {name: value for name, value in joined.items() if value is not _ABSENT}
-    if prefer is None:
-        place = "".join(f"[{name!r}]" for name in at)
-        raise Invalid(f"both changed {place} differently", code="key_changed_on_both", at=list(at))
-    return ours if prefer == "ours" else theirs
+    no_keys: dict[str, object] = {}
+    sides = [*(no_keys if base is _ABSENT else base for base in bases), ours, theirs]
+    if not all(isinstance(side, dict) for side in sides):
+        clashes.append(at)
+        return theirs if prefer == "theirs" else ours
+    *before, mine, others = cast("list[dict[str, object]]", sides)
+    joined = {
+        name: _at_key(
+            [base.get(name, _ABSENT) for base in before],
+            mine.get(name, _ABSENT),
+            others.get(name, _ABSENT),
+            (*at, name),
+            prefer,
+            clashes,
+        )
+        for name in sorted(mine | others)
+    }
+    return {name: value for name, value in joined.items() if value is not _ABSENT}
 
 
-def _object(value: object) -> dict[str, object] | None:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else None
+def _keys(base: Json, ours: Json, theirs: Json) -> Json:
+    joined, clashes = join_keys([base], ours, theirs)
+    if clashes:
+        raise Invalid(f"both changed {list(clashes[0])} differently", code="rule_not_applicable")
+    return joined
 
 
 def _equal(one: object, other: object) -> bool:
@@ -176,6 +201,7 @@ _RULES: dict[Rule, Callable[[Json, Json, Json], Json]] = {
     "max": _max,
     "min": _min,
     "append": _append,
+    "keys": _keys,
 }
 
 

@@ -83,7 +83,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     native: tuple[str, ...] = ()  # messages before it whose calls are still calls and results
     harmless: tuple[str, ...] = ()  # tools whose imported calls were not shown as external writes
     checkpoint: Digest | None = None  # the source of the leading note
-    lead: Digest | None = None  # a body: the note before everything
+    lead: Digest | None = None  # a body: the note before everything but the conversation's own system words
+    before_lead: int = 0  # how many messages these are
     note: Digest | None = None  # a body: the note before the current input
     memory: tuple[str, ...] = ()  # items of memory in it, by reference
     cut: dict[str, int] = {}  # messages that were cut, and the characters left of each text

@@ -2,7 +2,8 @@
 
     created → running ⇄ waiting → succeeded | failed | cancelled | stopped
               failed → running, if its input is given again
-    created → cancelled | failed, if it never began
+              failed → created, if its input is queued again
+    created → cancelled | failed, if it never began, or cannot be retried
 
 A created run is queued or scheduled: its input waits for a worker.  A waiting run holds no lease: it waits for a
 decision, for a time or for a backend.
@@ -84,7 +85,7 @@ RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     "running": frozenset({"running", "waiting", "succeeded", "failed", "cancelled", "stopped"}),
     "waiting": frozenset({"running", "failed", "cancelled"}),
     "succeeded": frozenset(),
-    "failed": frozenset({"running"}),  # its input was given again
+    "failed": frozenset({"running", "created"}),  # its input was given again, or queued again
     "cancelled": frozenset(),
     "stopped": frozenset(),
 }
@@ -228,6 +229,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dues: int = 0  # how many times it got such a time
     thread: str | None = None  # the thread's id, of a run that was queued: its thread may have no commit yet
     scheduled: bool = False  # it was queued for a later time; an undo of the turn that did so cancels it
+    again: bool = False  # it is queued after it had failed: a worker retries it
     decided: bool = False  # a call was decided while the run had not released its timeline
     deaths: int = 0  # how many processes ended one after another while they ran it and it made no progress
     died_at: str | None = None  # how far it was when the last of them ended

@@ -1,7 +1,8 @@
 """Folds commits into the transcript of one line: its messages in order, and its turns.
 
 The content of a message is a body of its own, which the caller reads and passes in.  A message
-whose content was forgotten stays in the transcript without content.
+whose content was forgotten stays in the transcript without content, and one that was redacted with what stands in
+its place.
 
 A message that was taken back is not in the transcript any more.  Turns say what happened, so a turn has all its
 messages, also those that a later commit takes back.
@@ -10,7 +11,8 @@ messages, also those that a later commit takes back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,11 +35,15 @@ from perdure.model.event import (
     ToolCallRequested,
 )
 from perdure.model.message import Message, Role, ToolCall, decode_message
+from perdure.model.redaction import Redaction
 from perdure.model.run import IMPORT, Cost, Usage
 
 __all__ = [
     "MessageAt",
+    "ReadBody",
+    "RedactedBody",
     "Retractions",
+    "StepTime",
     "TranscriptEntry",
     "Turn",
     "TurnKind",
@@ -66,7 +72,17 @@ class MessageAt(msgspec.Struct, frozen=True, gc=False):
     commit: Commit | CommitEvents
 
 
-_NO_BODIES: Mapping[Digest, bytes | Forgotten | None] = {}
+class RedactedBody(NamedTuple):
+    """What stands in the place of the body of a message, and why."""
+
+    body: bytes
+    redaction: Redaction
+
+
+ReadBody: TypeAlias = bytes | RedactedBody | Forgotten | None
+"""The body of a message as it was read; None: it is damaged."""
+
+_NO_BODIES: Mapping[Digest, ReadBody] = {}
 _BRIEF = 60  # characters of a text in the form that a prompt shows
 
 
@@ -91,6 +107,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     losses: Digest | None = None  # a body: what the prompt of that step could not express
     words: Message | None = None  # None: forgotten, or damaged where a reader passes damage
     forgotten: str | None = None  # why it was forgotten
+    redaction: Redaction | None = None  # who had it, or a call in it, redacted; `words` are then a stand-in
+    redacted: Digest | None = None  # of the body that stood there, if it was redacted
 
     def __repr__(self) -> str:
         """Say who said what, in one line."""
@@ -126,6 +144,14 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.words is None and self.forgotten is None
 
 
+class StepTime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """When a model took one step: from the commit before it to the commit of what the model said."""
+
+    message: str  # the id of what it said
+    begun_at: int  # µs since 1970, UTC
+    ended_at: int  # µs since 1970, UTC
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The commits of one input: a run, or one direct change."""
 
@@ -135,16 +161,18 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     after: Digest  # its last commit
     reason: str
     at: int  # µs since 1970, UTC, of its first commit
+    ended_at: int  # µs since 1970, UTC, of its last commit
     run: str | None = None
     backend: str | None = None  # provider:model, if one acted or took over
     entries: tuple[TranscriptEntry, ...] = ()
+    steps: tuple[StepTime, ...] = ()  # of the models that its run asked, as far as they began in it
     names: tuple[str, ...] = ()  # that other frameworks have for its commits
     kind: TurnKind = "message"
     status: str | None = None  # the state that its run ended in; None: it has not ended, or there was none
     why: str | None = None  # in words, if the run did not simply succeed
     handed: AgentHandedOff | None = None  # the hand-off, if it is one
     failed_calls: tuple[str, ...] = ()  # the tool calls that failed in it
-    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome
+    unclear_calls: tuple[str, ...] = ()  # those that ended with an unknown outcome, which may be known by now
 
     def __repr__(self) -> str:
         """Say which turn it is, how it ended, and what was said first and last, in one line."""
@@ -241,9 +269,9 @@ def said_at_end(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> list[Messa
 
 
 def entries(
-    messages: Iterable[MessageAt], bodies: Mapping[Digest, bytes | Forgotten | None] | None = None
+    messages: Iterable[MessageAt], bodies: Mapping[Digest, ReadBody] | None = None
 ) -> list[TranscriptEntry]:
-    """Return the transcript of `messages` with their `bodies`, of which None is a damaged one.
+    """Return the transcript of `messages` with their `bodies`.
 
     Without `bodies` they are those that came with the commits; raises `KeyError` if one did not.
     """
@@ -254,8 +282,11 @@ def entries(
             commit.bodies if bodies is None and isinstance(commit, CommitEvents) else bodies or _NO_BODIES
         )
         body, vendor = beside[event.body], beside[event.vendor] if event.vendor else None
+        redaction = None
+        if isinstance(body, RedactedBody):
+            body, redaction = body
         if isinstance(body, bytes):
-            words, why = decode_message(body, None if isinstance(vendor, Forgotten) else vendor), None
+            words, why = decode_message(body, vendor if isinstance(vendor, bytes) else None), None
         else:
             words, why = None, None if body is None else body.why
         found.append(
@@ -273,6 +304,8 @@ def entries(
                 losses=event.losses,
                 words=words,
                 forgotten=why,
+                redaction=redaction,
+                redacted=None if redaction is None else event.body,
             )
         )
     return found
@@ -297,9 +330,11 @@ def turn(
         after=last[0],
         reason=first[1].reason,
         at=first[1].at,
+        ended_at=last[1].at,
         run=last[1].run,
         backend=_backend([changeset for _, _, changeset in steps], spoken),
         entries=spoken,
+        steps=tuple(_step_times(steps)),
         names=tuple(
             event.name for _, _, each in steps for event in each.events if isinstance(event, MomentNamed)
         ),
@@ -312,6 +347,16 @@ def turn(
         failed_calls=counts.failed_calls,
         unclear_calls=counts.unclear_calls,
     )
+
+
+def _step_times(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> Iterator[StepTime]:
+    """Yield when the models of a run took their steps; of an imported conversation nobody knows."""
+    for (_, before, _), (_, commit, changeset) in pairwise(steps):
+        if commit.run is None or commit.run.startswith(IMPORT):
+            continue
+        for event in changeset.events:
+            if isinstance(event, MessageAppended) and event.role == "assistant":
+                yield StepTime(message=event.id, begun_at=min(before.at, commit.at), ended_at=commit.at)
 
 
 def kind_of(commit: Commit, changeset: Changeset) -> TurnKind:

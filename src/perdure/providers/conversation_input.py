@@ -1,8 +1,7 @@
 """Reads what a program has of a conversation: as JSON, in which wire format it is, and what is lost on the way.
 
 An object of a vendor's SDK is known by what it can do, `model_dump`, so no SDK is imported; its package names the format.
-Messages of LangChain, as objects and in the three forms in which they are saved, become `openai-chat`.  Text that is no
-Unicode is repaired.
+Messages of frameworks become `openai-chat`.  Text that is no Unicode is repaired.
 
 In JSON each sign of a format is a field that one format alone has.  A conversation of plain words has none: it is the
 same in several formats, and a person has to name the one that is meant.  A call with its arguments as text is taken for
@@ -11,7 +10,6 @@ same in several formats, and a person has to name the one that is meant.  A call
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +21,7 @@ import msgspec
 from perdure.model.text import well_formed
 from perdure.providers import registry
 from perdure.providers.contract import Loss
+from perdure.providers.framework_messages import chat_messages, is_of_framework
 from perdure.providers.wire.malformed import malformed
 
 __all__ = ["PreparedInput", "as_json", "formats_of", "prepared"]
@@ -68,26 +67,6 @@ _BLOCKS = {
 }
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
 
-_LANGCHAIN_ROLES = {
-    "human": "user",
-    "user": "user",
-    "ai": "assistant",
-    "assistant": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
-}
-_LANGCHAIN_CLASSES = {f"{role.title()}Message": role for role in ("human", "system", "tool", "function")} | {
-    "AIMessage": "ai"
-}
-# Blocks of calls, which `tool_calls` repeats.
-_LANGCHAIN_REPEATED = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
-# Fields of a message that are read, or say nothing.
-_LANGCHAIN_READ = frozenset(
-    {"role", "type", "content", "tool_calls", "invalid_tool_calls", "tool_call_id", "id", "name", "example"}
-)
-
 
 class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
     """What was given, as adapters read it."""
@@ -114,8 +93,7 @@ def prepared(given: object) -> PreparedInput:
     ]
     value = _whole(plain) if losses else plain
     value = [value] if _is_message(value) else value
-    listed = _listed(value)
-    chat = _from_langchain(listed, losses) if any(map(_is_langchain, listed)) else None
+    chat = chat_messages(_listed(value), losses)
     if chat is None:
         formats = tuple(dict.fromkeys(_packages(given))) or _formats(value)
         return PreparedInput(value=value, formats=formats, losses=tuple(losses))
@@ -130,7 +108,7 @@ def _is_message(value: object) -> bool:
     if any(field in body for field in _OF_BODIES):
         return False
     is_reply = body.get("role") == "assistant" and any(field in body for field in _OF_ANTHROPICS_REPLY)
-    return _is_langchain(body) or (isinstance(body.get("role"), str) and not is_reply)
+    return is_of_framework(body) or (isinstance(body.get("role"), str) and not is_reply)
 
 
 def _listed(value: object) -> list[object]:
@@ -162,101 +140,6 @@ def _whole(value: object, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_whole(held, depth + 1) for held in cast("list[object]", value)]
     return value
-
-
-def _is_langchain(message: object) -> bool:
-    """True for a message in LangChain's words: a role or type such as `human`, data in `data`, or a constructor."""
-    fields = _mapping(message)
-    if fields.get("type") == "constructor" and "lc" in fields:
-        return True
-    if "role" in fields:
-        return fields["role"] in ("human", "ai")
-    return _langchain_role(fields.get("type")) is not None and ("content" in fields or "data" in fields)
-
-
-def _langchain_role(kind: object) -> str | None:
-    name = kind.removesuffix("Chunk") if isinstance(kind, str) else ""
-    return _LANGCHAIN_ROLES.get(_LANGCHAIN_CLASSES.get(name, name))
-
-
-def _from_langchain(messages: Sequence[object], losses: list[Loss]) -> list[object]:
-    """Return messages of LangChain as Chat messages; others stay, for the adapter to read or to refuse."""
-    found: list[object] = []
-    for at, message in enumerate(messages):
-        fields = _mapping(message)
-        kind = fields.get("type")
-        if kind == "constructor" and "lc" in fields:
-            kind, fields = (_list(fields.get("id")) or [""])[-1], _mapping(fields.get("kwargs"))
-        elif isinstance(fields.get("data"), dict):
-            fields = _mapping(fields["data"])
-        role = _langchain_role(fields.get("role") or kind)
-        found.append(message if role is None else _chat_message(role, fields, f"messages[{at}]", losses))
-    return found
-
-
-def _chat_message(role: str, fields: Mapping[str, Any], where: str, losses: list[Loss]) -> dict[str, Any]:
-    more = _mapping(fields.get("additional_kwargs"))
-    reasoning = [each for each in (more.get("reasoning_content"),) if isinstance(each, str) and each]
-    content = fields.get("content")
-    made: dict[str, Any] = {"role": role, "content": content}
-    if isinstance(content, list):
-        made["content"] = _chat_parts(cast("list[object]", content), f"{where}.content", reasoning, losses)
-    if reasoning and role == "assistant":
-        made["reasoning_content"] = "\n\n".join(reasoning)
-    calls = [*_list(fields.get("tool_calls")), *_list(fields.get("invalid_tool_calls"))]
-    if role == "assistant" and calls:
-        made["tool_calls"] = [_chat_call(_mapping(call)) for call in calls]
-        made["content"] = made["content"] or None
-    if role == "tool":
-        made["tool_call_id"] = fields.get("tool_call_id")
-        if fields.get("status") == "error":
-            why = "a Chat message cannot say that a result is an error; its words are kept"
-            losses.append(Loss(kind="converted", where=where, what="status", why=why))
-    if isinstance(fields.get("id"), str):
-        made["id"] = fields["id"]
-    if role != "tool" and fields.get("name"):
-        made["name"] = fields["name"]
-    for name in (name for name, held in fields.items() if held and name not in _LANGCHAIN_READ | {"status"}):
-        why = "it is LangChain's own, and no part of a message"
-        losses.append(Loss(kind="dropped", where=f"{where}.{name}", what=name, why=why))
-    return made
-
-
-def _chat_parts(
-    content: list[object], where: str, reasoning: list[str], losses: list[Loss]
-) -> list[object] | str:
-    found: list[object] = []
-    for at, block in enumerate(content):
-        part = _mapping(block)
-        kind = part.get("type")
-        thought = part.get("reasoning") or part.get("thinking")
-        if isinstance(block, str):
-            found.append({"type": "text", "text": block})
-        elif kind == "text":
-            found.append({"type": "text", "text": part.get("text")})
-        elif kind in ("image_url", "input_audio", "file"):
-            found.append(block)
-        elif kind == "image" and isinstance(data := part.get("base64") or part.get("data"), str):
-            url = f"data:{part.get('mime_type') or 'image/png'};base64,{data}"
-            found.append({"type": "image_url", "image_url": {"url": url}})
-        elif kind == "image" and isinstance(part.get("url"), str):
-            found.append({"type": "image_url", "image_url": {"url": part["url"]}})
-        elif kind in ("reasoning", "thinking") and isinstance(thought, str):
-            reasoning.append(thought)
-        elif kind not in _LANGCHAIN_REPEATED:
-            why = "this kind of content has no form in a Chat message"
-            losses.append(Loss(kind="dropped", where=f"{where}[{at}]", what=str(kind)[:80], why=why))
-    return found
-
-
-def _chat_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = call.get("args")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {
-        "id": call.get("id"),
-        "type": "function",
-        "function": {"name": call.get("name"), "arguments": text},
-    }
 
 
 def as_json(given: object, where: str = "", depth: int = 0) -> object:

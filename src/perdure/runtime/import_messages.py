@@ -38,7 +38,7 @@ from perdure.model.canonical import encode_struct
 from perdure.model.context import Context, ToolSpec
 from perdure.model.digest import Digest, Kind, digest_of
 from perdure.model.head import Head
-from perdure.model.message import Message, Text
+from perdure.model.message import Message, Text, ToolCall, ToolResult, encode_message
 from perdure.model.run import IMPORT
 from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
@@ -50,6 +50,7 @@ from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of
 from perdure.runtime.import_overlap import Overlap, compared, continued
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.result import tells_no_outcome
 from perdure.runtime.tools.tool import Tool
 
 __all__ = [
@@ -387,7 +388,7 @@ class _Adding:
     def _new(self, said: Sequence[Message], head: Head) -> Overlap:
         """Return what the timeline has; raise `Conflict` if that cannot be told."""
         entries = reader.transcript(self._env.space, head.commit)
-        here, spelled = self._comparable(said)
+        here, spelled = self._comparable(said, entries)
         starts = [at for at in range(len(entries)) if at == 0 or _begins_import(entries[at - 1], entries[at])]
         found = compared([entry.words for entry in entries], here, spelled, starts=starts if entries else ())
         if found.rest is None:
@@ -406,7 +407,7 @@ class _Adding:
     def _rest(self, said: Sequence[Message], head: Head) -> Overlap:
         """Return what comes after the transcript; raise `Conflict` if `said` does not begin with it."""
         entries = reader.transcript(self._env.space, head.commit)
-        here, spelled = self._comparable(said)
+        here, spelled = self._comparable(said, entries)
         found = continued([entry.words for entry in entries], here, spelled)
         if found.rest is None:
             parts = f"what was given differs from them in number {found.differs + 1}, of the {said[found.differs].role}"
@@ -420,10 +421,18 @@ class _Adding:
             )
         return found
 
-    def _comparable(self, said: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
-        """Return messages as they would be stored, and the agent's names of tools by the vendor's."""
+    def _comparable(
+        self, said: Sequence[Message], entries: Sequence[TranscriptEntry]
+    ) -> tuple[list[Message], dict[str, str]]:
+        """Return messages as they would be stored, and the agent's names of tools by the vendor's.
+
+        One that was redacted in the transcript is as there.
+        """
         called = by_spelling(self._env.agent.toolbox, self._api)
         here = [brought_in(self._env.space, message)[0] for message in said]
+        redacted = [each for each in entries if each.redaction is not None]
+        if redacted:
+            here = [next(filter(None, (_as_redacted(each, one) for one in redacted)), each) for each in here]
         return here, {name: tool.name for name, tool in called.items()}
 
     def _facts(self, found: Overlap, said: Sequence[Message]) -> dict[str, object]:
@@ -449,6 +458,31 @@ def _other_system(found: Overlap | None, unlisted: int) -> list[Loss]:
         )
         for at in (() if found is None else found.system)
     ]
+
+
+def _as_redacted(message: Message, entry: TranscriptEntry) -> Message | None:
+    """Return what stands in the place of a message, with its ids of calls; None: the message is another one."""
+    words = entry.words
+    if words is None or (message.role, len(message.tool_calls), len(message.tool_results)) != (
+        words.role,
+        len(words.tool_calls),
+        len(words.tool_results),
+    ):
+        return None
+    calls = tuple(zip(message.tool_calls, words.tool_calls, strict=True))
+    answers = tuple(zip(message.tool_results, words.tool_results, strict=True))
+    stored = msgspec.structs.replace(
+        message,
+        tool_calls=tuple(ToolCall(ours.id, ours.name, call.args) for call, ours in calls),
+        tool_results=tuple(ToolResult(ours.call_id, one.status, one.content) for one, ours in answers),
+    )
+    if digest_of(Kind.BODY, encode_message(stored)) != entry.redacted:
+        return None
+    return msgspec.structs.replace(
+        words,
+        tool_calls=tuple(ToolCall(call.id, ours.name, ours.args) for call, ours in calls),
+        tool_results=tuple(ToolResult(one.call_id, ours.status, ours.content) for one, ours in answers),
+    )
 
 
 def _turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
@@ -484,7 +518,28 @@ def _read_body(adapter: Adapter, body: Mapping[str, Any]) -> tuple[Context, tupl
 
 
 def _asked(context: Context) -> tuple[Context, tuple[Loss, ...]]:
-    return context, context.losses if isinstance(context, Asked) else ()
+    losses = list(context.losses) if isinstance(context, Asked) else []
+    messages = [_answered(message, f"messages[{at}]", losses) for at, message in enumerate(context.messages)]
+    kept = [message for message in messages if message is not None]
+    return msgspec.structs.replace(context, messages=kept), tuple(losses)
+
+
+def _answered(message: Message, where: str, losses: list[Loss]) -> Message | None:
+    """Return a message without results that Perdure wrote for calls of unknown outcome; None if nothing is left."""
+    if not any(map(tells_no_outcome, message.tool_results)):
+        return message
+    results: list[ToolResult] = []
+    for at, result in enumerate(message.tool_results):
+        if not tells_no_outcome(result):
+            results.append(result)
+            continue
+        why = "Perdure wrote it for a call without a result; the outcome of the call stays unknown"
+        losses.append(
+            Loss(kind="converted", where=f"{where}.tool_results[{at}]", what="tool result", why=why)
+        )
+    if not results and not message.content and not message.tool_calls:
+        return None
+    return msgspec.structs.replace(message, tool_results=tuple(results), vendor_metadata=None)
 
 
 def _field(api: str) -> str:

@@ -5,7 +5,8 @@ but has messages in common with the transcript, was edited or answered again: th
 put what they have in common there twice ([why](../../../docs/decisions/0056-a-list-is-compared-with-what-is-there.md)).
 
 Messages are compared by what they say: ids of calls, reasoning and vendor metadata do not count, nor does whether
-results are in one message or in several.  Words of the system may have changed since, such as a date in them: where two
+results are in one message or in several, or how a format marks an error.  A sentence of Perdure's for a call without
+a result is none.  Words of the system may have changed since, such as a date in them: where two
 part, they are compared once more without the messages of the system.
 """
 
@@ -15,12 +16,13 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, cast
 
 import msgspec
 
-from perdure.model.message import Message, ReasoningSummary
+from perdure.model.message import Message, ReasoningSummary, Text, ToolResult
+from perdure.runtime.tools.result import tells_no_outcome
 
 __all__ = ["Overlap", "compared", "continued", "said_by"]
 
@@ -99,10 +101,17 @@ def _with_system(
         return None
     rest = said[found.rest - 1] + 1
     words = [each.content for each in there if each is not None and each.role == "system"]
+    words.append((Text(_leading(there)),))  # formats with one place for them have all in one
     while rest < len(here) and here[rest].role == "system" and here[rest].content in words:
         rest += 1
     system = [at for at in range(rest) if here[at].role == "system" and here[at].content not in words]
     return Overlap(rest=rest, alike=found.alike, system=tuple(system))
+
+
+def _leading(messages: Sequence[Message | None]) -> str:
+    """Return the words of the system that messages begin with, as one text."""
+    first = takewhile(lambda each: each is not None and each.role == "system", messages)
+    return "\n\n".join(each.text for each in first if each is not None)
 
 
 def _compared(
@@ -211,14 +220,13 @@ class _ComparedLine:
         for place, part in _parts_of(messages, tools):
             self.units.append(numbers.setdefault(part, len(numbers)))
             self.places.append(place)
-        self._first = {place: len(self) - 1 - back for back, place in enumerate(reversed(self.places))}
 
     def __len__(self) -> int:
         return len(self.units)
 
     def unit_at(self, message: int) -> int:
-        """Return the first part of a message."""
-        return self._first[message]
+        """Return the first part of a message, or of the next one that has any."""
+        return bisect_left(self.places, message)
 
     def message_at(self, unit: int) -> int:
         """Return the message of a part; the number of messages after the last part."""
@@ -274,7 +282,8 @@ def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> I
         for result in message.tool_results:
             place = calls.index(result.call_id) if result.call_id in calls else 0
             del calls[place : place + 1]
-            yield at, (place, result.status, _frozen(msgspec.to_builtins(result.content)))
+            if not tells_no_outcome(result):
+                yield at, (place, _frozen(msgspec.to_builtins(_in_chat(result).content)))
         if message.tool_results and not message.content and not message.tool_calls:
             continue
         if message.tool_calls:
@@ -284,6 +293,15 @@ def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> I
         yield at, (message.role, _frozen(msgspec.to_builtins(said)), asked)
 
 
+def _in_chat(result: ToolResult) -> ToolResult:
+    """Return a result as a format has it that has no mark of an error, and says it in words."""
+    match result.content:
+        case (Text(text), *rest) if result.status == "error" and not text.lower().startswith("error"):
+            return msgspec.structs.replace(result, content=(Text(f"Error: {text}"), *rest))
+        case _:
+            return result
+
+
 def said_by(messages: Sequence[Message]) -> Counter[object]:
     """Return what messages say, block by block, call by call and result by result."""
     said: Counter[object] = Counter()
@@ -291,9 +309,8 @@ def said_by(messages: Sequence[Message]) -> Counter[object]:
         words = (block for block in message.content if not isinstance(block, ReasoningSummary))
         said.update((message.role, _frozen(msgspec.to_builtins(block))) for block in words)
         said.update((call.name, _arguments(call.args)) for call in message.tool_calls)
-        said.update(
-            (result.status, _frozen(msgspec.to_builtins(result.content))) for result in message.tool_results
-        )
+        results = (_in_chat(each) for each in message.tool_results if not tells_no_outcome(each))
+        said.update(("result", _frozen(msgspec.to_builtins(each.content))) for each in results)
     return said
 
 

@@ -11,10 +11,10 @@ it may be another person's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from perdure import errors
 from perdure.errors import PerdureError, RunFailed
 from perdure.runtime.session.result import Result
+from perdure.shapes.text import named
 from perdure.shapes.threads import ReportShape
 from perdure.switching.report import Report
 
@@ -99,10 +100,12 @@ FOR_HTTP: Mapping[str, str] = {
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),
     "failed_run_followed": (
-        f"Send the input with another Idempotency-Key, or take those turns back with POST {_THREAD}/undo first."
+        f"Look at its calls first, which GET {_THREAD}/calls lists: what they did stays done. Then send the input with "
+        f"another Idempotency-Key, or take those turns back with POST {_THREAD}/undo."
     ),
     "failed_run_undone": (
-        f"Take an undo back with POST {_THREAD}/redo, or send the input with another Idempotency-Key."
+        f"Look at its calls first, which GET {_THREAD}/calls lists: what they did stays done. Then take an undo back "
+        f"with POST {_THREAD}/redo, or send the input with another Idempotency-Key."
     ),
     "failure_not_recorded": f"POST {_THREAD}/resume goes on with it, POST {_THREAD}/cancel ends it.",
     "file_read_only": "The server may only read that file: its rights have to be changed.",
@@ -114,8 +117,7 @@ FOR_HTTP: Mapping[str, str] = {
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (
-        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make them equal on '
-        "both timelines."
+        'Choose a side with `prefer`: "ours", "theirs", or an object with a side for each path; or make the values equal.'
     ),
     "model_not_found": "If it is new, add it to the file of models of the server.",
     "not_a_backend": "Give a name such as 'anthropic:…', with a provider and a model; GET /v1/backends lists known ones.",
@@ -137,13 +139,14 @@ FOR_HTTP: Mapping[str, str] = {
     ),
     "path_not_found": f"GET {_THREAD}/state lists the paths.",
     "price_unknown": "Put the price into the file of models of the server.",
+    "range_not_found": f"GET {_THREAD}/turns lists the turns of a timeline.",
     "reconcile_hook_missing": f"State the outcome with {_RESOLVE}.",
     "recorded_step_missing": f"GET {_THREAD}/context without `at` has what the next step would be shown.",
     "request_not_signed": "Say whose server it is where the code of the server declares the backend.",
     "run_interrupted": f"POST {_THREAD}/resume finishes it, POST {_THREAD}/cancel ends it.",
     "run_not_found": f"GET {_THREAD}/runs lists the runs.",
     "run_queued_behind": f"GET {_THREAD}/runs shows when it has ended, POST {_THREAD}/resume begins it now.",
-    "run_to_steer_missing": f"Send the words with POST {_THREAD}/run.",
+    "run_to_steer_missing": f"Send the words with POST {_THREAD}/run, under the same Idempotency-Key.",
     "run_undone": f"Take the undo back with POST {_THREAD}/redo, or end it with POST {_THREAD}/cancel.",
     "runs_waiting": f"Finish them with POST {_THREAD}/resume, or end them with POST {_THREAD}/cancel.",
     "server_changed": (
@@ -163,13 +166,15 @@ FOR_HTTP: Mapping[str, str] = {
     "value_not_taken": "Leave `value` out.",
 }
 
+_MADE_BEFORE = "Look at the calls of that run first: what they did stays done. Then send with another id what is still to be done."
+
 # The clients of one's own application: it has requests of its own, which are not known here.
 FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys((*FOR_HTTP, *_OF_THE_PROGRAM), "") | {
     "busy": "Wait for the run that is at work, then send it again.",
     "cursor_invalid": "Send the `id` of an earlier event.",
     "failed_run_call_unclear": "A person has to settle that call; then send it again with the same id.",
-    "failed_run_followed": "Send it with another id.",
-    "failed_run_undone": "Send it with another id.",
+    "failed_run_followed": _MADE_BEFORE,
+    "failed_run_undone": _MADE_BEFORE,
     "in_doubt": "Send it again with the same id; it will not be applied twice.",
     "op_reused": "Send a new intent with a new id.",
     "open_run_missing": "It may have ended since: ask for the messages of the thread.",
@@ -370,14 +375,5 @@ def _facts(error: PerdureError) -> dict[str, Any]:
         if isinstance(value, Report):
             value = ReportShape.of(value, told=error.message)
         with suppress(TypeError, ValueError):
-            found[name] = msgspec.to_builtins(_plain(value), str_keys=True)
+            found[name] = msgspec.to_builtins(named(value), str_keys=True)
     return found
-
-
-def _plain(value: object) -> object:
-    """Return named tuples as objects with names, as facts about paths are."""
-    if not isinstance(value, tuple | list):
-        return value
-    items = cast("Sequence[object]", value)
-    names: tuple[str, ...] | None = getattr(items, "_fields", None)
-    return [_plain(each) for each in items] if names is None else dict(zip(names, items, strict=True))

@@ -92,11 +92,19 @@ async def frames(
     *,
     place: str,
     advice: Mapping[str, str] = FOR_HTTP,
+    show: Callable[[Happening], object | None] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a stream as server-sent events; an error is the last, and does not tell the store's `place`."""
+    """Yield the events of a stream as server-sent events; an error is the last, and does not tell the store's `place`.
+
+    `show` makes the data of an event, None leaves it out.
+    """
     try:
         async for event in happenings:
-            if ended is not None and isinstance(event, RunEnded):
+            if show is not None:
+                if (data := show(event)) is not None:
+                    durable = isinstance(event, Happened | Committed | HeadMoved)
+                    yield frame(event.type, data, id=event.cursor if durable else None)
+            elif ended is not None and isinstance(event, RunEnded):
                 shape = await ended(event.result)
                 yield frame(event.type, {"type": event.type, "result": shape})
             else:
@@ -305,14 +313,19 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def events(stream: AsyncIterator[Happening]) -> EventStream:
+def events(
+    stream: AsyncIterator[Happening], *, show: Callable[[Happening], object | None] | None = None
+) -> EventStream:
     """Return any stream of `perdure.aio` as a response of server-sent events, for one's own ASGI application.
+
+    Events have all that is known of what happened, such as the key and the arguments of a call and the address of a
+    model's server.  `show` makes what the client gets of an event instead, any JSON; None leaves the event out.
 
     What keeps it from beginning, such as a text that is no cursor or other words under a known id, is answered with a
     problem document and its status; later errors are the last event.
     """
     # The application's store is not known here, and neither are the requests that it answers.
-    shown = frames(stream, place="", advice=FOR_APPLICATIONS)
+    shown = frames(stream, place="", advice=FOR_APPLICATIONS, show=show)
     if not isinstance(stream, EventIterator):
         return EventStream(shown)
     return EventStream(shown, begin=stream.begin, ends_by_itself=not stream.is_endless)

@@ -17,6 +17,7 @@ from perdure.shapes.text import shortened, stamp
 if TYPE_CHECKING:
     from perdure.history.query import StateChange
     from perdure.model.event import AgentHandedOff
+    from perdure.model.redaction import Redaction
     from perdure.projections.transcript import TranscriptEntry, Turn
     from perdure.providers.contract import Loss
     from perdure.store.plumbing.revisions import LogEntry
@@ -27,7 +28,9 @@ __all__ = [
     "DAMAGED",
     "WORDS_MAX",
     "MessageShape",
+    "RedactionShape",
     "PathShape",
+    "StepTimeShape",
     "TurnShape",
     "CommitShape",
     "LossShape",
@@ -53,6 +56,15 @@ WORDS_MAX = 120  # characters of a message in an overview
 _COMMITS_A_PAGE = 100
 
 
+class RedactionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """When and by whom a message, or a call in it, was redacted, and why."""
+
+    of: str  # the id of the message, the call or the artifact that the person named
+    at: str
+    by: str | None
+    why: str
+
+
 class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     """One message: who said it, in which commit, and what."""
 
@@ -66,6 +78,7 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     message: dict[str, Any] | None  # None: forgotten, or damaged if there is no reason
     forgotten: str | None  # why
+    redacted: RedactionShape | None  # null: it was not; otherwise `message` is what stands in its place
 
     @property
     def is_damaged(self) -> bool:
@@ -86,7 +99,12 @@ class MessageShape(msgspec.Struct, frozen=True, kw_only=True):
             model=entry.model,
             message=view(entry.words) if entry.words else None,
             forgotten=entry.forgotten,
+            redacted=None if entry.redaction is None else _redacted(entry.redaction),
         )
+
+
+def _redacted(found: Redaction) -> RedactionShape:
+    return RedactionShape(of=found.subject, at=stamp(found.at), by=found.by, why=found.why)
 
 
 class PathShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +119,14 @@ class PathShape(msgspec.Struct, frozen=True, kw_only=True):
         return cls(path=change.path, what=change.what)
 
 
+class StepTimeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """When a model took one step: from the commit before it to the commit of what the model said."""
+
+    message: str
+    begun_at: str
+    ended_at: str
+
+
 class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: the commits it lies between, what was said in it, and which paths it changed."""
 
@@ -109,10 +135,11 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None
     after: str
     reason: str
-    at: str
+    at: str  # of its first commit
+    ended_at: str  # of its last commit; its run may go on
     kind: str  # message, switch, hand-off, merge, pick, call, edit or resumed
     run: str | None
-    status: str | None  # the state that its run ended in; null: it has not ended, or there was none
+    status: str | None  # the state of its run, or `interrupted`; null: there was none
     why: str | None  # if the run did not simply succeed
     handed_off: str | None  # of a hand-off: from which agent to which, and why
     backend: str | None
@@ -123,6 +150,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
     failed: list[str]  # the calls that failed in it
     unclear: list[str]  # those that ended with an unknown outcome, which may be known by now
     messages: list[MessageShape]
+    steps: list[StepTimeShape]  # of the models that its run asked
     changed: list[PathShape]
     forgotten: bool  # a retention policy has removed the state before or after it; `changed` is what it wrote
     damaged: bool  # the stored bytes of a message or of its state are not what was written
@@ -145,6 +173,7 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             after=turn.after,
             reason=turn.reason,
             at=stamp(turn.at),
+            ended_at=stamp(turn.ended_at),
             kind=turn.kind,
             run=turn.run,
             status=turn.status,
@@ -158,6 +187,12 @@ class TurnShape(msgspec.Struct, frozen=True, kw_only=True):
             failed=list(turn.failed_calls),
             unclear=list(turn.unclear_calls),
             messages=[MessageShape.of(entry) for entry in turn.entries],
+            steps=[
+                StepTimeShape(
+                    message=each.message, begun_at=stamp(each.begun_at), ended_at=stamp(each.ended_at)
+                )
+                for each in turn.steps
+            ],
             changed=changed,
             forgotten=is_forgotten,
             damaged=is_damaged or any(entry.is_damaged for entry in turn.entries),
@@ -507,19 +542,23 @@ def _turns_at(
 
 def _brief(turn: TurnShape) -> TurnShape:
     said = {"input": shortened(turn.input, WORDS_MAX), "text": shortened(turn.text, WORDS_MAX)}
-    return msgspec.structs.replace(turn, messages=[], **said)
+    return msgspec.structs.replace(turn, messages=[], steps=[], **said)
 
 
 def _with_states(thread: Thread, seen: View | None, turns: Iterable[Turn]) -> list[TurnShape]:
     """Return turns as programs read them; a run without an end on this line has the state that its record has.
 
-    Such a run waits, is under way, or failed on a timeline of its own.
+    Such a run waits, is under way, was interrupted, or failed on a timeline of its own.
     """
     found = [TurnShape.of(turn, seen) for turn in turns]
     unended = {each.run for each in found if each.run is not None and each.status is None}
     records = {each.id: each for each in thread.runs() if each.id in unended} if unended else {}
+    states = {
+        each.id: "interrupted" if each.state == "running" and thread.interrupted(each.id) else each.state
+        for each in records.values()
+    }
     return [
-        msgspec.structs.replace(each, status=records[each.run].state, why=records[each.run].why)
+        msgspec.structs.replace(each, status=states[each.run], why=records[each.run].why)
         if each.run is not None and each.run in records
         else each
         for each in found

@@ -176,7 +176,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     approvals: list[TicketShape]  # what it waits for
     calls: int  # that ended in it
     failed: list[str]  # the calls that failed in it
-    unclear: list[str]  # the calls that ended with an unknown outcome in it
+    unclear: list[str]  # the calls in it whose outcome is unknown, also by now
     steps: int  # how often the model was asked, over the whole run
     input_tokens: int
     output_tokens: int
@@ -327,11 +327,15 @@ class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None  # what a person resolved it to
     result: str | None  # an artifact
     why: str | None
+    started_at: str | None  # when its tool was last called; null: it was not, or is not known
+    ended_at: str | None  # when what came of that was recorded; null: nothing was yet
     at: str  # of its last change
 
     @classmethod
-    def of(cls, thread: str, record: CallRecord, arguments: str | None) -> CallRecordShape:
-        """Return the call in the shape of --json."""
+    def of(cls, thread: str, traced: Traced) -> CallRecordShape:
+        """Return a call that was traced with its history, in the shape of --json."""
+        record = traced.record
+        started, ended = traced.last_attempt
         return cls(
             thread=thread,
             id=record.id,
@@ -339,7 +343,7 @@ class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):
             state=record.state,
             effect=record.effect,
             idempotent=record.idempotent,
-            arguments=in_json(arguments),
+            arguments=in_json(traced.arguments),
             attempt=record.attempt,
             key=record.key,
             timeline=record.timeline,
@@ -352,13 +356,15 @@ class CallRecordShape(msgspec.Struct, frozen=True, kw_only=True):
             outcome=record.outcome,
             result=record.result,
             why=record.why,
+            started_at=None if started is None else stamp(started),
+            ended_at=None if ended is None else stamp(ended),
             at=stamp(record.at),
         )
 
     @classmethod
     def traced(cls, thread: Thread, record: CallRecord) -> CallRecordShape:
-        """Return a call with its arguments, which are read from the thread."""
-        return cls.of(thread.id, record, thread.trace(record.id, history=False).arguments)
+        """Return a call with its arguments and its times, which are read from the thread."""
+        return cls.of(thread.id, thread.trace(record.id))
 
 
 class CallPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,7 +407,7 @@ class CallDetail(msgspec.Struct, frozen=True, kw_only=True):
         is_edited = decision is not None and decision.verdict == "edit"
         return cls(
             thread=thread.id,
-            call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+            call=CallRecordShape.of(thread.id, traced),
             is_edited=is_edited,
             edited_by=decision.by if decision is not None and is_edited else None,
             proposed=in_json(traced.asked) if is_edited else None,
@@ -420,9 +426,7 @@ class CallAfter(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def by(cls, thread: Thread, call: str, before: str) -> Self:
         """Return the answer about that call."""
-        traced = thread.trace(call, history=False)
-        shape = CallRecordShape.of(thread.id, traced.record, traced.arguments)
-        return cls(thread=thread.id, call=shape, before=before)
+        return cls(thread=thread.id, call=CallRecordShape.of(thread.id, thread.trace(call)), before=before)
 
 
 def _words_of_result(traced: Traced) -> str | None:
@@ -600,7 +604,7 @@ class ApprovalDetail(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             thread=thread.id,
             ticket=TicketShape.of(thread, ticket, at_now=now()),
-            call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+            call=CallRecordShape.of(thread.id, traced),
             arguments=in_json(traced.asked),
             repeats=_repeats(thread, ticket),
             decision=DecisionShape.of(ticket.decision, traced.value) if ticket.decision else None,
@@ -621,13 +625,13 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, ticket: Ticket, *, again: bool) -> Self:
         """Return the decision about a ticket."""
-        traced = thread.trace(ticket.id, history=False)
+        traced = thread.trace(ticket.id)
         assert traced.ticket is not None
         assert traced.ticket.decision is not None
         return cls(
             thread=thread.id,
             ticket=ticket.id,
-            call=CallRecordShape.of(thread.id, traced.record, traced.arguments),
+            call=CallRecordShape.of(thread.id, traced),
             before=in_json(traced.asked),
             decision=DecisionShape.of(traced.ticket.decision, traced.value),
             again=again,
@@ -643,10 +647,10 @@ def _repeats(thread: Thread, ticket: Ticket) -> CallRecordShape | None:
     if not isinstance(earlier, str):
         return None
     try:
-        traced = thread.trace(earlier, history=False)
+        traced = thread.trace(earlier)
     except NotFound:  # another thread has it: the root of a child run, or one that shares the key
         return None
-    return CallRecordShape.of(thread.id, traced.record, traced.arguments)
+    return CallRecordShape.of(thread.id, traced)
 
 
 def _checked(traced: Traced) -> str | None:

@@ -40,12 +40,12 @@ def call_seen_from(thread: Thread, call: str, timeline: str | None) -> Traced:
 
     What was decided elsewhere than where it was asked is a call of its own there.
     """
-    traced = thread.trace(call, history=False)
+    traced = thread.trace(call)
     if timeline is None or traced.ticket is None or traced.ticket.timeline == timeline:
         return traced
     thread.on(timeline)
     try:
-        return thread.trace(f"{traced.ticket.id}/{timeline}", history=False)
+        return thread.trace(f"{traced.ticket.id}/{timeline}")
     except NotFound:
         return traced
 

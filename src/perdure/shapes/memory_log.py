@@ -16,7 +16,7 @@ from perdure.store.plumbing.revisions import LogEntry
 
 __all__ = ["MemoryChanges", "MemoryCommit", "MemoryHead"]
 
-_DIRECT = ("memory.add", "memory.keep", "memory.restore", "memory.forget", "memory.erase")
+_DIRECT = ("memory.add", "memory.edit", "memory.keep", "memory.restore", "memory.forget", "memory.erase")
 _BY_REASON = {"memory.keep": "kept", "memory.restore": "restored"}
 _GONE = ""  # no item has an empty text
 

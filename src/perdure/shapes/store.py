@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from perdure.errors import NotFound
 from perdure.history.artifacts import Listed
 from perdure.history.changes.json_edits import Place, read
 from perdure.history.tree import Entry
@@ -22,6 +24,8 @@ from perdure.shapes.conversation import MessageShape, input_at, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import in_short, preview, stamp
 from perdure.store.agents import AgentMap, Kept
+from perdure.store.memory import Memory
+from perdure.store.plumbing.revisions import Wanted
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 from perdure.store.view import View
@@ -37,6 +41,7 @@ __all__ = [
     "AgentPage",
     "VersionShape",
     "AgentDetail",
+    "MemoryAdded",
     "MemoryShape",
     "FoundShape",
     "MemoryPage",
@@ -299,12 +304,45 @@ class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class MemoryAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is remembered now."""
+
+    item: MemoryShape
+    known: bool  # there was an item already that says the same; no other one was added
+    confirmed: (
+        str | None
+    )  # whose words they were, where such an item has a stronger source now; null: they stay theirs
+    replaced: (
+        str | None
+    )  # the text that the item of the id had before; null: there was none, or no id was given
+
+    @classmethod
+    def of(cls, memory: Memory, id: str | None, add: Callable[[], Remembered]) -> Self:
+        """Add an item by `add`, under an `id` or none, and return it with what there was before."""
+        head = memory.head
+        old = None if id is None else _item_at(memory, id, UNSET)
+        item = add()
+        was = _item_at(memory, item.id, head) if id is None else None
+        return cls(
+            item=MemoryShape.of(item),
+            known=was is not None,
+            confirmed=None if was is None or was.trust == item.trust else was.trust,
+            replaced=None if old is None else old.text,
+        )
+
+
+def _item_at(memory: Memory, id: str, at: Wanted) -> Remembered | None:
+    with suppress(NotFound):
+        return memory.get(id, at=at)
+    return None
+
+
 class FoundShape(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a search found."""
 
     item: MemoryShape
     score: float  # above 0, and 1 for an item that every leg found first
-    similarity: float | None  # the cosine of its vector and the query's; null: only words found it
+    similarity: float | None  # the cosine of its vector and the query's; null: one of them has no vector
     legs: list[str]  # text, vector: which found it
 
     @classmethod
@@ -342,9 +380,7 @@ class MemorySearch(msgspec.Struct, frozen=True, kw_only=True):
     legs: list[str]  # text, vector: how it was searched
     found: list[FoundShape]
     near: list[str]  # where there is nothing: owners or scopes that may have been meant
-    missing: (
-        str | None
-    )  # how to search by meaning too, where words alone were searched; null: nothing is missing
+    missing: str | None  # why words alone were searched, and how meaning is too; null: nothing is missing
 
 
 class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -439,6 +475,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[FaultShape]
     checked: dict[str, int]  # by kind
     forgotten: int  # objects of which only digests are left, by a policy: no content of theirs was checked
+    redacted: int  # the same, because a person had them redacted
     unchecked: int  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int  # faults beyond the first ten thousand
     written: int  # spaces that others wrote to during the check: what they wrote then was not checked
@@ -453,6 +490,7 @@ class VerifyShape(msgspec.Struct, frozen=True, kw_only=True):
             faults=[FaultShape(**msgspec.structs.asdict(fault)) for fault in report.faults],
             checked=report.checked,
             forgotten=report.forgotten,
+            redacted=report.redacted,
             unchecked=report.unchecked,
             unnamed=report.unnamed,
             written=report.written,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:  # a command that touches no store loads none
     from perdure.history.tree import Entry
@@ -20,6 +21,7 @@ __all__ = [
     "in_json",
     "in_short",
     "inline",
+    "named",
     "now",
     "preview",
     "safe",
@@ -156,3 +158,12 @@ def _spelled(match: re.Match[str]) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1]
+
+
+def named(value: object) -> object:
+    """Return named tuples as objects with names, as facts about paths are."""
+    if not isinstance(value, tuple | list):
+        return value
+    items = cast("Sequence[object]", value)
+    names: tuple[str, ...] | None = getattr(items, "_fields", None)
+    return [named(each) for each in items] if names is None else dict(zip(names, items, strict=True))

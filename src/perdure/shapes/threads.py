@@ -1,36 +1,27 @@
-"""The shapes of threads: lists, one thread, its heads and their moves, comparisons, contexts and switches."""
+"""The shapes of threads: lists, one thread, its heads and their moves, contexts and switches."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-from msgspec import UNSET
 
-from perdure.errors import Forgotten, NotFound, PerdureError
+from perdure.errors import PerdureError
 from perdure.model import message as messages
 from perdure.model.call import UNCLEAR
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
-from perdure.model.run import Cost
-from perdure.shapes.conversation import LossShape, MessageShape, PathShape, input_at, losses_of, transcript_of
+from perdure.shapes.conversation import LossShape, MessageShape, input_at, losses_of, transcript_of
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
 if TYPE_CHECKING:  # a list of threads does not load what compares, merges, switches or runs
     from perdure.context.plan import Plan
-    from perdure.history.merge import Taken
-    from perdure.history.query import Called, Difference, Said, StateChange
-    from perdure.history.tree import Entry
     from perdure.model.call import CallRecord
     from perdure.model.commit import MoveRecord
     from perdure.model.context import Context
-    from perdure.model.digest import Digest
     from perdure.model.head import Head
-    from perdure.projections.transcript import TranscriptEntry
     from perdure.runtime.inference.preview import Shown
     from perdure.store.thread import Thread
     from perdure.store.view import View
@@ -38,21 +29,15 @@ if TYPE_CHECKING:  # a list of threads does not load what compares, merges, swit
 
 __all__ = [
     "BegunThread",
-    "ComparedState",
-    "ComparedValue",
-    "Comparison",
     "ContextItem",
     "ContextShape",
     "ForkShape",
     "HeadMove",
     "HeadShape",
-    "MergeShape",
     "MovePage",
     "MoveShape",
-    "PickShape",
     "PromoteShape",
     "ReportShape",
-    "Side",
     "SwitchShape",
     "ThreadDetail",
     "ThreadPage",
@@ -64,7 +49,6 @@ __all__ = [
 _MESSAGES_SHOWN = 4
 _MOVES_LOOKED_AT = 20  # for a promotion before an undo
 _CALLS_SHOWN = 50  # of what was undone, the newest
-_VALUE_BYTES_MAX = 64 * 1024
 
 
 class HeadShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,214 +323,10 @@ class PromoteShape(HeadMove, frozen=True, kw_only=True):
         )
 
 
-class ComparedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a path held; `value` is left out for bytes and for documents over 64 KiB."""
-
-    form: str
-    media_type: str
-    size: int
-    digest: str
-    value: Any = UNSET
-
-
-class ConflictShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One path that both timelines changed, how, and its values; null: the path had none there.
-
-    Words stand for a value that cannot be read: it is forgotten, not seen, or made by an earlier pick of this dry run.
-    """
-
-    path: str
-    why: str
-    base: ComparedValue | str | None  # at the last commit that both have
-    ours: ComparedValue | str | None
-    theirs: ComparedValue | str | None
-
-    @classmethod
-    def every(cls, thread: Thread, taken: Taken) -> list[Self]:
-        """Return the conflicts of a dry run, with the values as they are at the moments that it compared."""
-        return [
-            cls(
-                path=each.path,
-                why=each.why,
-                base=_value_there(thread, taken.base, each.path, each.base),
-                ours=_value_there(thread, taken.head.commit, each.path, each.ours),
-                theirs=_value_there(thread, taken.theirs, each.path, each.theirs),
-            )
-            for each in taken.conflicts
-        ]
-
-
-def _value_there(
-    thread: Thread, at: Digest | None, path: str, digest: str | None
-) -> ComparedValue | str | None:
-    """Return the value of that digest, which a path had at a moment; None: it had none."""
-    if digest is None:
-        return None
-    with suppress(Forgotten, NotFound):
-        entry = thread.at(at).entry(path)
-        if entry.value == digest:
-            return _value(thread, at, entry)
-    return "(not shown)"
-
-
-class MergeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a merge, or with `dry_run` what it would be."""
-
-    thread: str
-    source: str
-    head: HeadShape
-    commit: str | None  # null: there was nothing to take in, and nothing was written
-    base: str | None  # where the lines parted
-    paths: int  # how many changed
-    dry_run: bool
-    changed: list[PathShape]  # of a dry run
-    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
-
-    @classmethod
-    def of(cls, thread: Thread, source: str, taken: Taken, *, dry_run: bool = False) -> Self:
-        """Return the merge as programs read it."""
-        return cls(
-            thread=thread.id,
-            source=source,
-            head=HeadShape.of(taken.head),
-            commit=taken.commit,
-            base=taken.base,
-            paths=taken.paths,
-            dry_run=dry_run,
-            changed=_would_change(taken),
-            conflicts=ConflictShape.every(thread, taken),
-        )
-
-
-class PickShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, or one commit, whose changes were applied, or with `dry_run` would be."""
-
-    thread: str
-    picked: str
-    head: HeadShape
-    commit: str | None  # null: there was nothing to take in, and nothing was written
-    paths: int
-    dry_run: bool
-    changed: list[PathShape]  # of a dry run
-    conflicts: list[ConflictShape]  # of a dry run: those for which no side is preferred
-
-    @classmethod
-    def of(cls, thread: Thread, picked: str, taken: Taken, *, dry_run: bool = False) -> Self:
-        """Return the change that was picked as programs read it."""
-        return cls(
-            thread=thread.id,
-            picked=picked,
-            head=HeadShape.of(taken.head),
-            commit=taken.commit,
-            paths=taken.paths,
-            dry_run=dry_run,
-            changed=_would_change(taken),
-            conflicts=ConflictShape.every(thread, taken),
-        )
-
-
-def _would_change(taken: Taken) -> list[PathShape]:
-    return [PathShape(path=each.path, what=each.what) for each in taken.changes]
-
-
 def _last_turn(thread: Thread, head: Head) -> tuple[int, bool]:
     """Return the number of the last message up to a head, and whether the line ends apart from it."""
     newest = next(iter(thread.at(head).log(limit=1)), None)
     return (newest.turn, newest.is_apart) if newest else (0, False)
-
-
-class ComparedState(msgspec.Struct, frozen=True, kw_only=True):
-    """One path at which the two moments differ: added, changed or removed."""
-
-    path: str
-    what: str
-    before: ComparedValue | None
-    after: ComparedValue | None
-
-
-class ComparedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool call that only one of the sides has."""
-
-    commit: str
-    call: str
-    tool: str
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two moments, and what happened only on its side since the two parted."""
-
-    name: str
-    commit: str | None
-    messages: list[MessageShape]
-    calls: list[ComparedCall]
-    cost: CostShape  # of the steps of runs whose messages these are
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between two moments."""
-
-    thread: str
-    same: bool
-    base: str | None  # the last commit that both have in their history
-    a: Side
-    b: Side
-    state: list[ComparedState]
-
-    @classmethod
-    def of(cls, thread: Thread, a: str, b: str, differing: Difference) -> Self:
-        """Return the difference of two moments, which were named `a` and `b`."""
-        return cls(
-            thread=thread.id,
-            same=differing.same,
-            base=differing.base,
-            a=_side(thread, a, differing.a, differing.messages_a, differing.calls_a),
-            b=_side(thread, b, differing.b, differing.messages_b, differing.calls_b),
-            state=[_state(thread, differing, change) for change in differing.state],
-        )
-
-
-def _state(thread: Thread, differing: Difference, change: StateChange) -> ComparedState:
-    return ComparedState(
-        path=change.path,
-        what=change.what,
-        before=_value(thread, differing.a, change.before),
-        after=_value(thread, differing.b, change.after),
-    )
-
-
-def _value(thread: Thread, at: Digest | None, entry: Entry | None) -> ComparedValue | None:
-    if entry is None:
-        return None
-    small = entry.form == "json" and entry.size <= _VALUE_BYTES_MAX
-    return ComparedValue(
-        form=entry.form,
-        media_type=entry.media_type,
-        size=entry.size,
-        digest=entry.value,
-        value=thread.at(at).get(entry.path) if small else UNSET,
-    )
-
-
-def _side(
-    thread: Thread, name: str, commit: Digest | None, said: Sequence[Said], called: Sequence[Called]
-) -> Side:
-    calls = [ComparedCall(commit=each.commit, call=each.event.call, tool=each.event.tool) for each in called]
-    entries = list(_entries(thread, said))
-    steps = (each for each in entries if each.role == "assistant" and each.run is not None)
-    spent = sum((Cost.of(each.cost) for each in steps), Cost())
-    return Side(
-        name=name,
-        commit=commit,
-        messages=[MessageShape.of(each) for each in entries],
-        calls=calls,
-        cost=CostShape.of(spent),
-    )
-
-
-def _entries(thread: Thread, said: Sequence[Said]) -> Iterator[TranscriptEntry]:
-    """Return the messages in order: those of one commit are the last of its transcript."""
-    for commit, number in Counter(each.commit for each in said).items():
-        yield from transcript_of(thread.at(commit), limit=number)
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ this owner have written are here too, as long as the commit that wrote them can 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,6 +26,7 @@ from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
 from perdure.memory.index import read_versions
 from perdure.memory.visibility import Judged, Visibility, as_of, resolve
+from perdure.memory.write import End, given_fields
 from perdure.model import names
 from perdure.model.digest import Digest
 from perdure.model.head import MAIN, Head
@@ -60,7 +61,6 @@ _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGES_READ = 16  # of an item at first, for the value that it had before
 _LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
 _CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
-_End: TypeAlias = "datetime | timedelta | UnsetType | None"  # unset: as it was
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
 
 
@@ -89,46 +89,92 @@ class Memory:
         self,
         text: str,
         *,
-        kind: ItemKind = "semantic",
-        scope: str = "user",
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
         id: str | None = None,
         trust: Trust = "user",
-        expires: datetime | timedelta | None = None,
+        expires: End = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
-        """Add an item; an existing `id` replaces that item.  `author` is recorded as the person or program that did so.
+        """Add an item, semantic and of scope `user` unless said otherwise, which stays until `forget`.
 
-        Without an `id`, an item that says the same (text, kind, scope and trust, and neither expires) is returned instead;
-        one that a thread wrote no longer depends on that thread then.
+        Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope and end stay
+        unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no item.
 
-        `trust` is the source of the text.  `expires` is the time when the item ends, or its lifetime; None: it stays
-        until `forget`.  With `op_id` the call can be repeated safely.  Raises `Invalid`, having written nothing, for a
-        text with a lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
+        Without an `id`, an item that says the same is returned instead: the same text but for case and white space, of the
+        same kind and scope, neither of which expires, from a source that is as strong or stronger (system, user, model,
+        tool, import).  It no longer depends on a thread that wrote it.  If its source is weaker, it gets these words
+        and their source, under its id: what a model noted is a user's once the user says it.
+
+        `trust` is the source of this text, so it is never taken from an item that was there.  `expires` is the time when
+        the item ends, or its lifetime.  `author` is recorded as the person or program that did this.  With `op_id` the
+        call can be repeated safely, also without an `id`.  Raises `Invalid`, having written nothing, for a text with a
+        lone surrogate; in texts of a `model`, a `tool` or an `import` U+FFFD replaces it.
         """
         space = self._memory.space
-        now = space.clock()
-        wanted = MemoryItem(
-            text=remade(text) if trust in _UNTRUSTED else text,
-            kind=kind,
-            scope=scope,
-            trust=trust,
-            at=now,
-            expires_at=write.until(expires, now),
-        )
-        version = Version(item=check_item(wanted))
+        now, said = space.clock(), remade(text) if trust in _UNTRUSTED else text
+        fields = given_fields(now, text=said, trust=trust, kind=kind, scope=scope, expires=expires)
+        wanted = check_item(MemoryItem(at=now, **fields))
         if op_id is not None and id is None:
-            raise Invalid(
-                "what may be repeated needs an id of its own as well as op_id; nothing was remembered.",
-                code="item_id_missing",
-            )
+            id = self._written_by(op_id)
         if id is not None:
-            return self._written(check_item_id(id), version, "memory.add", op_id, author)
+            return self._put(check_item_id(id), wanted, fields, op_id, author)
         judge = self._judge()
         equal = judge.equal_to(wanted)
-        if equal is None:
-            return self._written(space.ids(), version, "memory.add", None, author)
-        return judge.remembered(equal) if equal.version.source is None else self.keep(equal.id, author=author)
+        there = None if equal is None else equal.version.item
+        if equal is None or there is None or not there.is_as_trusted(wanted):
+            return self._put(equal.id if equal else space.ids(), wanted, fields, op_id, author)
+        if judge.is_kept(equal.id, wanted):
+            return judge.remembered(equal)
+        if there.trust == trust:
+            return self.keep(equal.id, author=author)
+        # The words stay if that thread takes them back, but then as those of this weaker source.
+        return self._written(equal.id, Version(item=wanted), "memory.add", op_id, author, beside=True)
+
+    def edit(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        kind: ItemKind | UnsetType = UNSET,
+        scope: str | UnsetType = UNSET,
+        trust: Trust | UnsetType = UNSET,
+        expires: End = UNSET,
+        op_id: str | None = None,
+        author: str | None = None,
+    ) -> Remembered:
+        """Change an item: what is not given stays as it is, the words too if `text` is None; `expires=None` removes the end.
+
+        `trust` is the source of the new words, a user unless another is given; without a `text` it stays.  The item no
+        longer depends on a thread that wrote it.  If nothing would change, the item is returned and nothing is written.
+        Raises `NotFound`, having written nothing, if there is no such item now: it was forgotten or withdrawn, or it
+        expired.
+        """
+        space = self._memory.space
+        said: Trust | UnsetType = "user" if text is not None and isinstance(trust, UnsetType) else trust
+        if text is not None and said in _UNTRUSTED:
+            text = remade(text)
+        now = space.clock()
+        fields = given_fields(now, text=text, trust=said, kind=kind, scope=scope, expires=expires)
+
+        def edited(commit: Digest | None) -> Version:
+            found = self._standing(
+                Visibility(self._memory, None, None, commit=commit), check_item_id(id)
+            ).version
+            assert found.item is not None, "an item that counts has words"
+            item = check_item(msgspec.structs.replace(found.item, at=now, **fields))
+            return Version(item=item, origin=None if text is not None else found.source or found.origin)
+
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            there, item = self.get(id), edited(self.head.commit).item
+            if item is not None and _is_equal(item, there):
+                return there
+        meant = [str(each) for each in (text, kind, scope, trust, expires)]
+        done = write.write(
+            space, id, edited, reason="memory.edit", op_id=op_id, author=_checked(author), meant=meant
+        )
+        return self._as_written(id, done)
 
     def search(
         self,
@@ -142,7 +188,9 @@ class Memory:
         """Find the items that match `query`, the best first, each with its score and the searches that found it.
 
         `legs` says how it was searched: by words alone unless the store was opened with `embed`.
-        By meaning only items of `similarity_min` at least are found; None: 0.22 with "minilm", any with a function.
+        With `similarity_min` nothing of less similarity is found, by its words either, unless it or the query has no
+        vector.  None: by its words an item is found whatever its similarity, by meaning from 0.22 on with "minilm" and
+        from -1 on with a function.
         """
         found = relevant(
             self._memory, query, limit=limit, kind=kind, scope=scope, similarity_min=similarity_min
@@ -214,7 +262,7 @@ class Memory:
         id: str,
         *,
         at: Wanted = UNSET,
-        expires: _End = UNSET,
+        expires: End = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
@@ -388,12 +436,57 @@ class Memory:
             owner=self.owner,
         )
 
+    def _written_by(self, op_id: str) -> str | None:
+        """Return the item that the write of an op_id is about; None: there is no such write yet."""
+        space = self._memory.space
+        done = space.engine.recorded(space.name, names.check_op_id(op_id))
+        commit = None if done is None else done.receipt.heads[0].commit
+        return None if commit is None else next(iter(items_of(space.step(commit).changeset.patch)), None)
+
+    def _put(
+        self, id: str, wanted: MemoryItem, given: Mapping[str, Any], op_id: str | None, author: str | None
+    ) -> Remembered:
+        """Write an item; in one of that id that is there only what was `given` is changed."""
+
+        def put(commit: Digest | None) -> Version:
+            found = Visibility(self._memory, None, None, commit=commit).item(id)
+            there = found.version.item if found is not None and found.counts else None
+            item = wanted if there is None else msgspec.structs.replace(there, at=wanted.at, **given)
+            return Version(item=item)
+
+        # What was given, not what the item has: that differs once it was changed.  Not the time, for the same reason.
+        meant = [wanted.text, wanted.kind, wanted.scope, wanted.trust]
+        named = None if op_id is None else names.check_op_id(op_id)
+        done = write.write(
+            self._memory.space,
+            id,
+            put,
+            reason="memory.add",
+            op_id=named,
+            author=_checked(author),
+            meant=meant,
+        )
+        return self._as_written(id, done)
+
     def _written(
-        self, id: str, version: Version, reason: str, op_id: str | None, author: str | None
+        self,
+        id: str,
+        version: Version,
+        reason: str,
+        op_id: str | None,
+        author: str | None,
+        *,
+        beside: bool = False,
     ) -> Remembered:
         named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(
-            self._memory.space, id, version, reason=reason, op_id=named, author=_checked(author)
+            self._memory.space,
+            id,
+            version,
+            reason=reason,
+            op_id=named,
+            author=_checked(author),
+            beside=beside,
         )
         return self._as_written(id, done)
 
@@ -425,7 +518,7 @@ def _is_equal(item: MemoryItem, found: Remembered) -> bool:
     return msgspec.structs.replace(item, at=found.at) == _item_of(found)
 
 
-def _with_end(then: Remembered, expires: _End, now: int) -> MemoryItem:
+def _with_end(then: Remembered, expires: End, now: int) -> MemoryItem:
     """Return the item with the end that it had, or another; raises `Invalid` if that is not in the future."""
     item = _item_of(then)
     if not isinstance(expires, UnsetType):

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from perdure.runtime.inference import switch
     from perdure.runtime.run import calls_of_run, control, queue, take
     from perdure.runtime.run import child as child_runs
-    from perdure.runtime.run.start import Input
     from perdure.runtime.session import records, steering
     from perdure.runtime.session import result as results
     from perdure.runtime.session.environment import RunEnvironment
+    from perdure.runtime.session.inputs import Input
     from perdure.runtime.session.result import Result
     from perdure.runtime.streaming import Watching
     from perdure.runtime.tools.tool import Tool
@@ -142,9 +142,10 @@ class Runs(Line, ABC):
         """Queue an input for a worker, durably, and return the id of its run, which has not begun.
 
         A worker (`store.work`, `perdure work`) takes the inputs of a timeline in their order.  The same `id` again
-        returns the same run and queues nothing; `run` with that id begins it here.  `wait` waits for its result,
-        `cancel` ends a run that has not begun.  Raises `Conflict` if the id was used with another input, `Sealed` if
-        the timeline takes no more writes.
+        returns the same run and queues nothing, unless the run has failed: then a worker retries it, before what is
+        queued there.  `run` with that id begins or retries it here.  `wait` waits for its result, `cancel` ends a run
+        that has not begun.  Raises `Conflict` if the id was used with another input, or if the failed run cannot be
+        retried (as `run` says), `Sealed` if the timeline takes no more writes.
         """
         return queue.queue(self._env(), input, id=id, head_policy=head_policy, on_failure=on_failure)
 
@@ -176,7 +177,7 @@ class Runs(Line, ABC):
 
     def release(self, run: str) -> bool:
         """Let workers take a run again that was set aside because it ended three of them; False if it was not."""
-        return take.release(self._space, names.check_id("run", run))
+        return take.release(self._env(), names.check_id("run", run))
 
     def stream(
         self,
@@ -252,7 +253,8 @@ class Runs(Line, ABC):
 
         The message is durable when this returns, and messages are read in the order of arrival.  If the run ends
         before its next step, the message is still added to the conversation.  The same `id` with the same text again
-        changes nothing.  Raises `Conflict`, having queued nothing, if no run is here, or the id has another text.
+        changes nothing, also after the run has ended, and `run` with that id gives the run that it has steered.  Raises
+        `Conflict`, having queued nothing, if no run is here, or the id has another text.
         """
         return steering.queue(self._space, self.timeline, text, id=id)
 
@@ -293,7 +295,7 @@ class Runs(Line, ABC):
             also=lambda ticket: take.waking(space, ticket, line),
         )
         if decided.first:
-            queue.ring(self._space)
+            queue.ring(self._env())
         return tickets.as_of_now(space, decided.ticket)
 
     def call(
@@ -349,7 +351,7 @@ class Runs(Line, ABC):
         return trace.trace(self._space, call, history=history)
 
     def given(self, input: Input, *, id: str) -> RunRecord | None:
-        """Read the run that an input of this id has started on this timeline, or was queued for; None if the id is new.
+        """Read the run that an input of this id has started on this timeline, was queued for or has steered; None if the id is new.
 
         Raises `Conflict` if the id came with another input.
         """

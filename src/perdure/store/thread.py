@@ -6,7 +6,7 @@ for any time, and use it after a fork of the process.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from perdure.memory import OwnerMemory
     from perdure.model.effect import Effect
     from perdure.model.merge_rules import Side
+    from perdure.model.redaction import CallPart
     from perdure.model.ticket import ChildRef
     from perdure.providers import registry
     from perdure.providers.backend import Backend
@@ -65,7 +66,8 @@ if TYPE_CHECKING:
     from perdure.runtime.session.result import Result
     from perdure.runtime.tools import execution
     from perdure.runtime.tools.waiting import ChildRequest
-    from perdure.store.upkeep import retention
+    from perdure.store.upkeep import redact, retention
+    from perdure.store.upkeep.redact import RedactionReport
 else:
     merge = deferred("perdure.history.merge")
     effect_limit = deferred("perdure.ledger.effect_limit")
@@ -80,6 +82,7 @@ else:
     child_runs = deferred("perdure.runtime.run.child")
     switch = deferred("perdure.runtime.inference.switch")
     execution = deferred("perdure.runtime.tools.execution")
+    redact = deferred("perdure.store.upkeep.redact")
     retention = deferred("perdure.store.upkeep.retention")
 
 __all__ = ["OnTimeline", "Thread"]
@@ -311,8 +314,8 @@ class Thread(Switching):
         """Merge the changes of the other timeline; raises `MergeConflict`, having written nothing, on a conflict.
 
         The reason is "merge" with the name of the other timeline if none is given.
-        `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.
-        A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
+        `prefer` says which side wins a conflict, "ours" or "theirs", for all paths or by path prefix; None: neither.  Of
+        an object that is joined key by key the side wins the keys that both changed.  A value of ours that theirs covers is named by an event of the commit.  With `dry_run` nothing is written: the
         answer has the paths that would change, and the conflicts.
         """
         source = _named(other)
@@ -331,40 +334,33 @@ class Thread(Switching):
 
     def cherry_pick(
         self,
-        commit: Moment,
+        commit: Moment | Iterable[Moment],
         *,
+        source: str | OnTimeline | None = None,
         reason: str | None = None,
         prefer: Side | Mapping[str, Side] | None = None,
         dry_run: bool = False,
         op_id: str | None = None,
     ) -> Taken:
-        """Apply the change of state of one commit, or one turn, to this timeline again.
+        """Apply the changes of state of turns and commits to this timeline again, one commit for each, all or none.
 
-        A turn, as `turns()` returns it, or the last commit of a run means everything that the turn changed.  Without
-        a `reason` the commit says what was picked, such as "cherry-pick turn 4".  `prefer` and `dry_run` are as in
-        `merge`.  Raises `MergeConflict`, having written nothing, on a conflict.
+        `commit` is a moment, a range such as "4..6" of turns (or two commits) with what was done between them, or
+        several of these in the order in which they are applied.  A turn, by its number or as `turns()` returns it, or
+        the last commit of a run means everything that the turn changed.  Names and numbers are those of the timeline
+        `source`; None: of this one.  Without a `reason` each commit says what was picked, such as "cherry-pick turn 4".
+        `prefer` and `dry_run` are as in `merge`; the outcome of each is in `picks`.  Raises `MergeConflict`, having
+        written nothing, on a conflict.
         """
-        if dry_run:
-            return next(self._would_pick((commit,), prefer))
+        line = self if source is None or _named(source) == self.timeline else self.on(_named(source))
         known = self._knowing(self.timeline, op_id=op_id)
-        head = reader.head_to_move(known, self.timeline)
-        picked = self._picked(head, commit)
-        terms = self._terms(known, head, reason or revisions.picking(commit), op_id, prefer)
-        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(  # noqa: E731
-            space, head, picked, terms, turn=isinstance(commit, Turn)
-        )
+        head = (reader.unsealed_head if dry_run else reader.head_to_move)(known, self.timeline)
+        there = head if line is self else reader.head_of(line._space, line.timeline)
+        picks = revisions.picks(self._space, there, commit, partial(line._picked, there))
+        terms = self._terms(known, head, reason or "", op_id, prefer)
+        if dry_run:
+            return merge.would_pick(self._space, head, picks, terms)
+        act: Callable[[Space], Taken] = lambda space: merge.cherry_pick(space, head, picks, terms)  # noqa: E731
         return self._merged("cherry-pick", act, terms)
-
-    def _would_pick(
-        self, commits: Iterable[Moment], prefer: Side | Mapping[str, Side] | None
-    ) -> Iterator[Taken]:
-        """Yield what `cherry_pick` of each would do, one on top of the other, without those in conflict."""
-        known = self._knowing(self.timeline, op_id=None)
-        head = reader.unsealed_head(known, self.timeline)
-        picks = [(self._picked(head, each), isinstance(each, Turn)) for each in commits]
-        return merge.would_pick(
-            self._space, head, picks, self._terms(known, head, "cherry-pick", None, prefer)
-        )
 
     def _picked(self, head: Head, commit: Moment) -> Digest:
         picked = revisions.resolve(self._space, head, commit)
@@ -476,11 +472,18 @@ class Thread(Switching):
         """
         return preview.shown(self._env(), self._moment(at))
 
-    def export(self, api: str, *, model: str | None = None, at: Wanted = UNSET) -> Rendered:
-        """Return the conversation at a moment in a wire format, such as "openai-chat"; None: for no particular model."""
+    def export(
+        self, api: str, *, model: str | None = None, at: Wanted = UNSET, sendable: bool = False
+    ) -> Rendered:
+        """Return the conversation at a moment in a wire format, such as "openai-chat"; None: for no particular model.
+
+        With `sendable` it also has what only a request that is sent needs, such as a user's turn at its end.
+        """
         if model is not None:
             names.check_label("model", model)
-        return preview.render_as(self._env(), api, model=model or "", at=self._moment(at))
+        names.check_flag("sendable", sendable)
+        moment = self._moment(at)
+        return preview.render_as(self._env(), api, model=model or "", at=moment, is_sent=sendable)
 
     def rm(self, *, force: bool = False) -> None:
         """Remove the thread and its ledger.  The id can be used for a new thread; handles on this one are stale.
@@ -494,6 +497,23 @@ class Thread(Switching):
         store = self._resources.store
         remove: Callable[[Space], None] = lambda space: directory.remove(store, space, self.id)  # noqa: E731
         removed(self._space, remove, force=force)
+
+    def redact(
+        self,
+        id: str,
+        *,
+        why: str,
+        part: CallPart | None = None,
+        words: Sequence[str] = (),
+        author: str | None = None,
+        dry_run: bool = False,
+    ) -> RedactionReport:
+        """Redact a message, a call or an artifact: its words go from every timeline and every moment, for ever.
+
+        `part` limits it to one side of a call.  The report names what else holds the words, or the given `words`.  With
+        `dry_run` nothing is changed.  Raises `Busy` under a run, `Conflict` while the call is not settled.
+        """
+        return redact.redact(self._space, id, why=why, part=part, words=words, author=author, dry_run=dry_run)
 
     def _replaying(self, onto: str, since: Wanted) -> tuple[RunEnvironment, list[Turn]]:
         """Return the environment of runs on the timeline `onto`, and the turns to give again; the awaitable

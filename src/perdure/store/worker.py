@@ -138,7 +138,9 @@ class Worker:
         self._tasks: dict[Future[None], _Task] = {}
         self._behind: dict[str, tuple[str, str]] = {}  # where the next look at an agent's due runs goes on
         self._next_due: int | None = None  # when the first run is due that was not due at the last look
-        self._ended = threading.Event()  # a run of this worker has ended
+        self._ended = (
+            threading.Event()
+        )  # a run of this worker has ended, or this process has made work for it
         self._lock = threading.Lock()
         self._later: dict[
             _Line, tuple[float, _Hindrance]
@@ -155,6 +157,8 @@ class Worker:
         """
         stop = stop or threading.Event()
         pool = WorkerPool(self._at_once, "perdure-worker")
+        workers = self._store._resources.store_runtime.workers  # pyright: ignore[reportPrivateUsage]
+        workers.add(self._ended)
         try:
             while not stop.is_set():
                 try:
@@ -166,6 +170,7 @@ class Worker:
                     _log.warning("the store cannot be used now: %s", error)
                     stop.wait(_LOOK_SECONDS)
         finally:
+            workers.discard(self._ended)
             pool.shutdown(wait=False)
             while self._tasks:  # a run goes on until it ends or waits
                 self._ended.wait(_LOOK_SECONDS)

@@ -292,6 +292,7 @@ def test_closing_a_store_closes_what_its_searches_opened(postgres: Server, url: 
 
 SPOILED = (
     "UPDATE perdure.memory_indexes SET root = ''",
+    "UPDATE perdure.memory_indexes SET root = set_byte(root, 32, 1)",
     "UPDATE perdure.memory_indexes SET items = 0",
     "UPDATE perdure.memory_indexes SET items = 0, words = 0",
     "UPDATE perdure.memory_indexes SET words = words + 1",
@@ -321,6 +322,29 @@ def found_after(edit: str, url: str, postgres: Server) -> list[list[str]]:
 def test_an_index_that_was_spoiled_is_built_again(edit: str, url: str, postgres: Server) -> None:
     """It is derived: a count that is wrong, a row that is lost, or one that the map contradicts."""
     assert found_after(edit, url, postgres) == [["Oslo in May"], ["tea with milk"]]
+
+
+def test_an_index_of_another_format_is_built_again(url: str, postgres: Server) -> None:
+    """The words of the older format are gone, and with them its vectors."""
+    calls = list[int]()
+
+    def counting(given: list[str]) -> list[list[float]]:
+        calls.append(len(given))
+        return by_letters(given)
+
+    where = f"WHERE tenant = '{url.rpartition('=')[2]}'"
+    with perdure.open(url, embed=counting) as store:
+        store.memory("ann").add("Oslo 🙂", id="smile")
+        store.memory("ann").search("oslo")
+    postgres.sql(f"UPDATE perdure.memory_rows SET words = 'oslo:1D' {where}")
+    postgres.sql(f"UPDATE perdure.memory_indexes SET root = substr(root, 1, 32) {where}")
+    calls.clear()
+
+    with perdure.open(url, embed=counting) as store:
+        found = store.memory("ann").search("🙂")
+
+    assert [(each.id, each.legs) for each in found] == [("smile", ("text",))]
+    assert sum(calls) == 3, "the probe, the query and the item"
 
 
 def test_other_words_of_a_row_are_not_noticed(url: str, postgres: Server) -> None:

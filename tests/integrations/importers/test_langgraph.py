@@ -87,6 +87,20 @@ def test_messages_of_all_checkpoints_are_one_thread(store: Store, tmp_path: Path
     assert sound(store) == []
 
 
+def test_what_only_a_vendor_reads_of_a_block_is_counted(store: Store, tmp_path: Path) -> None:
+    """A signature and citations stay in the original; the words are in the transcript."""
+    blocks = [
+        {"type": "thinking", "thinking": "Hm", "signature": "c2ln"},
+        {"type": "text", "text": "Rain.", "citations": [{"url": "u"}]},
+    ]
+    file = database(tmp_path, ("1", None, {"messages": [ASKED, message("ai", blocks, id="m4")]}))
+
+    report = import_sessions(store, file)
+
+    assert report.sessions[0].unmapped == {"citations of text": 1, "signature of thinking": 1}
+    assert store.thread("t").transcript()[-1].text == "Rain."
+
+
 def test_messages_that_a_graph_removed_are_on_another_timeline(store: Store, tmp_path: Path) -> None:
     """Main is the list of the newest checkpoint."""
     short = message("human", "Summary.", id="m9")

@@ -14,7 +14,7 @@ from perdure.errors import Invalid, RunFailed
 from perdure.history.retention import RetentionPolicy
 from perdure.model.run import Cost, Usage
 from perdure.providers.catalog import Prices
-from perdure.shapes.threads import Comparison
+from perdure.shapes.comparison import Comparison
 from perdure.testing import Script, fail, say, step, use
 from tests.store.engine_calls import opened
 

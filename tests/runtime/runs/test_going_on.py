@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from perdure import Agent, Call, Message, Store, Text, Thread, aio, errors
 from perdure.model.run import Usage
 from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.testing import Script, crash, fail, say, step, use
-from perdure.testing.script import Item
+from perdure.testing.script import Item, ScriptStep
 from tests.coded import raises
 from tests.crash.processes import Pipe, running
 
@@ -372,3 +373,40 @@ def test_many_runs_on_many_threads_at_once(store: Store) -> None:
 
     assert failures == []
     assert store.verify().ok
+
+
+@perdure.tool(effect="financial", name="pay")
+def lost(amount: int) -> str:
+    """Pay, and lose the answer."""
+    raise TimeoutError("no answer")
+
+
+@pytest.mark.parametrize("outcome", ["done", "not_done", None])
+def test_a_result_names_the_calls_whose_outcome_is_unknown_by_now(store: Store, outcome: Any) -> None:
+    """Whoever asks for it again after a person has settled the call; control: without that it is still unknown."""
+    agent = Agent("planner", backend=Script(use("pay", amount=60), say("Hm.")), tools=[lost])
+    thread = store.thread("trip", agent=agent)
+    first = thread.run("go", id="m1")
+    (call,) = first.unclear_calls
+    if outcome is not None:
+        thread.resolve(call, outcome, by="ann")
+
+    left = () if outcome else (call,)
+    assert thread.run("go", id="m1").unclear_calls == left
+    assert thread.wait(first.run).unclear_calls == left
+    assert list(thread.stream("go", id="m1"))[-1].result.unclear_calls == left  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_call_that_was_settled_while_its_run_went_on_is_not_unclear(store: Store) -> None:
+    """The result of a live run is read from the ledger like any other."""
+
+    def settles(context: object) -> ScriptStep:
+        store.thread("trip").resolve(thread.calls()[0].id, "done", by="ann")
+        return say("Done.")
+
+    agent = Agent("planner", backend=Script(use("pay", amount=60), settles), tools=[lost])
+    thread = store.thread("trip", agent=agent)
+
+    result = thread.run("go", id="m1")
+
+    assert (result.calls, result.unclear_calls, thread.run("go", id="m1")) == (1, (), result)

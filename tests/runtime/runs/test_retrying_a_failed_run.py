@@ -17,18 +17,19 @@ from perdure.runtime import failpoints
 from perdure.runtime.agent.plugin import Moment, Plugin
 from perdure.runtime.failpoints import Point
 from perdure.testing import Script, fail, say, use
+from tests.coded import raises
 from tests.crash.processes import Pipe, running
 from tests.runtime.runs.world import World
 
 
-def sender(world: World, *, fails: bool, raises: bool = False) -> Agent:
+def sender(world: World, *, fails: bool, loses: bool = False) -> Agent:
     """An agent that sends one letter, after which its model cannot be reached, or has done."""
 
     @perdure.tool(effect="external_write")
     def send(to: str, call: Call) -> str:
         world.do(to, call.key, call.attempt)
         call.put("/sent.json", to)
-        if raises:
+        if loses:
             raise TimeoutError
         return f"sent to {to}"
 
@@ -102,7 +103,7 @@ def test_without_retry_the_first_failure_is_raised_again(store: Store, world: Wo
 
 def test_a_retry_is_refused_while_an_external_write_is_unknown(store: Store, world: World) -> None:
     """It may have happened; once somebody has resolved it, the same input goes on."""
-    raising = sender(world, fails=True, raises=True)
+    raising = sender(world, fails=True, loses=True)
     thread = store.thread("trip", agent=raising)
     with pytest.raises(errors.RunFailed):
         thread.run("go", id="m1")
@@ -118,8 +119,12 @@ def test_a_retry_is_refused_while_an_external_write_is_unknown(store: Store, wor
 
 @pytest.mark.parametrize("what", ["run", "message", "call", "undo"])
 def test_a_retry_is_refused_after_later_turns(store: Store, world: World, what: str) -> None:
-    """What was said since rests on the failure; after an undo of the run there is nothing to go on from."""
+    """What was said since rests on the failure; after an undo of the run there is nothing to go on from.
+
+    The error names what the run has done outside: the same words under another id may do it again.
+    """
     failed(store, world)
+    made = tuple(call.id for call in store.thread("trip").calls())
     thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Hello."))))
     if what == "run":
         thread.run("other")
@@ -131,10 +136,23 @@ def test_a_retry_is_refused_after_later_turns(store: Store, world: World, what: 
         thread.undo()
     head = thread.head
 
-    with pytest.raises(errors.Conflict):
+    code = "failed_run_undone" if what == "undo" else "failed_run_followed"
+    with raises(errors.Conflict, code, calls=made):
         store.thread("trip", agent=sender(world, fails=False)).run("go", id="m1")
 
-    assert thread.head == head
+    assert (thread.head, len(made)) == (head, 1)
+
+
+def test_a_run_that_did_nothing_outside_names_no_call(store: Store) -> None:
+    """Control: its input can be given under another id without a look at what it did."""
+    agent = Agent("planner", backend=Script(use("look"), fail()), tools=[look])
+    with pytest.raises(errors.RunFailed):
+        store.thread("trip", agent=agent).run("go", id="m1")
+    thread = store.thread("trip", agent=Agent("planner", backend=Script(say("Hello.")), tools=[look]))
+    thread.run("other")
+
+    with raises(errors.Conflict, "failed_run_followed", calls=()):
+        thread.run("go", id="m1")
 
 
 def test_a_path_that_another_wrote_since_is_covered_and_named(store: Store, world: World) -> None:

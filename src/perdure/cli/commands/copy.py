@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.errors import FAILED
 from perdure.cli.input.stores import engine, reading
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -85,6 +86,7 @@ def copy(
         Parameter(
             name="--thread",
             metavar="ID",
+            completer=in_store,
             negative=(),
             show_default=False,
             help="Only this thread, into any store; may be given several times",

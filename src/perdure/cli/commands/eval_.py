@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import Code, found_in, function_in, with_code
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -111,7 +112,9 @@ class EvalAnswer(Answer, frozen=True, kw_only=True):
 
 
 def eval_(
-    threads: Annotated[list[str], Parameter(name="THREAD", help="The threads whose turns are run again")],
+    threads: Annotated[
+        list[str], Parameter(name="THREAD", completer=in_store, help="The threads whose turns are run again")
+    ],
     /,
     *,
     code: Code = None,

@@ -15,6 +15,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import UNSET
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import engine, map_entries, reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, Timeline
 from perdure.cli.output.answer import Answer
@@ -204,6 +205,7 @@ _AnyThread: TypeAlias = Annotated[
     str | None,
     Parameter(
         name="THREAD",
+        completer=in_store,
         help="The thread's id; all threads if left out with --format sqlite or otlp",
         show_default=False,
     ),
@@ -241,6 +243,17 @@ _Send: TypeAlias = Annotated[
 ]
 
 
+_Sendable: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--sendable",
+        negative=(),
+        show_default=False,
+        help="With a wire format: put in what only a request that is sent needs, such as a user's turn at its end",
+    ),
+]
+
+
 class ExportAnswer(Answer, frozen=True, kw_only=True):
     """A thread as a request in a vendor's format, and what is lost on the way."""
 
@@ -249,6 +262,7 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
     format: str
     body: dict[str, Any]
     losses: list[LossShape]
+    unsendable: list[LossShape]  # what --sendable would mend; an API may refuse the request as it is
     output: str | None  # the new file that has it, too
 
     def show(self, screen: Screen) -> None:
@@ -257,8 +271,12 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
             screen.say(safe_json(self.body))
         else:
             screen.say("Wrote a request of ", self.format, " to ", (self.output, "name"))
+        beside = Screen(console(stderr=True))
         if self.losses:
-            show_losses(Screen(console(stderr=True)), self.losses)
+            show_losses(beside, self.losses)
+        if self.unsendable:
+            mended = "; ".join(dict.fromkeys(each.why for each in self.unsendable))
+            beside.wrap(("! ", "warn"), "An API may refuse it as it is. --sendable mends it: ", mended, ".")
 
 
 class Tabled(Answer, frozen=True, kw_only=True):
@@ -302,6 +320,7 @@ def export(
     model: _Model = None,
     content: _Content = None,
     send: _Send = False,
+    sendable: _Sendable = False,
     timeline: Timeline = MAIN,
     at: At = None,
     git: Directory = None,
@@ -310,8 +329,9 @@ def export(
 ) -> ExportAnswer | Tabled | SpansWritten | Projected | Iterator[Projected]:
     """Export a thread in a vendor's format, to git, as plain tables, or as spans
 
-    With --format the output is a request; what its format cannot express is listed on the error
-    stream. `perdure import` makes a thread of it again.
+    With --format the output is a request that holds the conversation as it is; what its format cannot express is
+    listed on the error stream. `perdure import` makes a thread of it again. An API may demand more of what it is sent, such as a
+    user's turn at the end: --sendable puts that in, and `perdure threads render` shows what a backend would be sent.
 
     With --git the whole thread becomes a bare git repository: a git commit for each commit, a branch for each
     timeline, messages and state as files. A second export adds only what is new. Perdure never reads it back.
@@ -322,6 +342,8 @@ def export(
     With --format otlp the history becomes spans for a tracing system, one OTLP request in JSON a line, with ids that follow
     from the history. With --send they go where the OTEL_* environment says (needs perdure[otel]).
     """
+    if sendable and (format is None or format in _OWN_FORMATS):
+        raise _refused("--sendable belongs to a wire format", "options_conflict", "Leave it out.")
     if format == "otlp" or content is not None or send:
         return _spans(thread, output, content or "none", everywhere, format=format, is_sent=send)
     if format == "sqlite":
@@ -340,7 +362,7 @@ def export(
     if format is None:
         advice = f"Give --format with one of {', '.join((*APIS, *_OWN_FORMATS))}, or --git DIR."
         raise _refused("no format was named", "format_missing", advice)
-    return _request(thread, format, model, timeline, at, everywhere, output=output)
+    return _request(thread, format, model, timeline, at, everywhere, output=output, sendable=sendable)
 
 
 def _request(
@@ -352,11 +374,14 @@ def _request(
     everywhere: Everywhere,
     *,
     output: str | None,
+    sendable: bool,
 ) -> ExportAnswer:
     with reading(everywhere) as store:
         found = store.thread(thread, timeline=timeline)
+        moment = UNSET if at is None else at
         try:
-            rendered = found.export(format, model=model, at=UNSET if at is None else at)
+            sent = found.export(format, model=model, at=moment, sendable=True)
+            rendered = sent if sendable else found.export(format, model=model, at=moment)
         except NotFound as error:
             if error.code == "adapter_not_found":
                 error.advice += f" Beside requests there are {' and '.join(_OWN_FORMATS)}."
@@ -370,6 +395,7 @@ def _request(
         format=format,
         body=rendered.body,
         losses=losses_of(rendered.losses),
+        unsendable=losses_of([each for each in sent.losses if each not in rendered.losses]),
         output=output,
     )
 

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -147,6 +148,28 @@ _Threads: TypeAlias = Annotated[
         help="Delete whole threads that nothing was written to for this long and on which nothing is open",
     ),
 ]
+_OnlyAgents: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        completer=in_store,
+        negative=(),
+        show_default=False,
+        help="Only in threads of this agent; may be repeated",
+    ),
+]
+_OnlyOwners: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--owner",
+        metavar="WHO",
+        completer=in_store,
+        negative=(),
+        show_default=False,
+        help="Only in threads and the memory of this owner; may be repeated",
+    ),
+]
 
 
 def gc(
@@ -157,24 +180,8 @@ def gc(
     timelines_older_than: _Timelines = None,
     superseded_older_than: _Superseded = None,
     threads_older_than: _Threads = None,
-    agent: Annotated[
-        list[str] | None,
-        Parameter(
-            metavar="NAME",
-            negative=(),
-            show_default=False,
-            help="Only in threads of this agent; may be repeated",
-        ),
-    ] = None,
-    owner: Annotated[
-        list[str] | None,
-        Parameter(
-            metavar="WHO",
-            negative=(),
-            show_default=False,
-            help="Only in threads and the memory of this owner; may be repeated",
-        ),
-    ] = None,
+    agent: _OnlyAgents = None,
+    owner: _OnlyOwners = None,
     apply: Annotated[
         bool, Parameter(negative=(), show_default=False, help="Do it; without this nothing is changed")
     ] = False,

@@ -12,10 +12,11 @@ from msgspec import UNSET
 
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Part, Screen
+from perdure.history.changes.json_edits import spell_place
 from perdure.model.head import MAIN
-from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape
+from perdure.shapes.comparison import ComparedValue, ConflictedKey, ConflictShape, KeyValue
+from perdure.shapes.conversation import DAMAGED, MessageShape, PathShape, RedactionShape
 from perdure.shapes.text import safe_json, shortened, size
-from perdure.shapes.threads import ComparedValue, ConflictShape
 
 __all__ = [
     "MARKS",
@@ -88,6 +89,8 @@ def show_message(
         said = (DAMAGED, "bad")
     else:
         said = words_of(message.message or {}, settled, between="\n" if whole else "  ")
+    if message.redacted is not None and not isinstance(said, tuple):
+        said = f"{said}{chr(10) if whole else '  '}{_redacted(message.redacted)}"
     if whole:
         screen.say(" " * indent, (role, role))
         screen.wrap(said, indent=indent + 2)
@@ -95,6 +98,10 @@ def show_message(
         line = said if isinstance(said, str) else said[0]
         style = "" if isinstance(said, str) else said[1]
         screen.cut(" " * indent, (f"{role:<{_ROLE_WIDTH}}  ", role), (shortened(line, 1_000), style))
+
+
+def _redacted(found: RedactionShape) -> str:
+    return f"(redacted {found.at[:10]}{f' by {found.by}' if found.by else ''}: {found.why})"
 
 
 def show_damage(screen: Screen) -> None:
@@ -166,23 +173,37 @@ def _text(args: object) -> str:
 
 
 _VALUE_SHOWN, _BEFORE_SHOWN = 240, 20  # characters of a value in conflict, and of them before what differs
+_KEYS_SHOWN = 10  # of one object
 
 
 def show_conflicts(screen: Screen, conflicts: Sequence[ConflictShape]) -> None:
-    """Print the paths with their three values; a long one from shortly before what differs."""
+    """Print the paths with their three values, or those of the keys in conflict; a long one from shortly before what differs."""
     for each in conflicts:
         screen.wrap((each.path, "name"), f"  {each.why}", indent=2)
-        base, ours, theirs = (_text_of(value) for value in (each.base, each.ours, each.theirs))
-        first = ours if each.base is None else base
-        apart = {"ours": _common(first, ours), "theirs": _common(first, theirs)}
-        if each.base is None:
-            apart["ours"] = apart["theirs"]
-        for side, text in (("base", base), ("ours", ours), ("theirs", theirs)):
-            start = apart.get(side, min(apart.values())) - _BEFORE_SHOWN
-            shown = text if len(text) <= _VALUE_SHOWN or start <= 0 else f"…{text[start:]}"
-            is_said = not isinstance(getattr(each, side), ComparedValue)
-            label = (f"    {side:<8}", "quiet")
-            screen.wrap((shortened(shown, _VALUE_SHOWN), "quiet" if is_said else ""), indent=12, label=label)
+        if not each.keys:
+            _show_sides(screen, each, 4)
+        for key in each.keys[:_KEYS_SHOWN]:
+            screen.wrap((spell_place(tuple(key.place)), "name"), indent=4)
+            _show_sides(screen, key, 6)
+        if len(each.keys) > _KEYS_SHOWN:
+            screen.say("    ", (f"… and {count(len(each.keys) - _KEYS_SHOWN, 'key')} more", "quiet"))
+
+
+def _show_sides(screen: Screen, each: ConflictShape | ConflictedKey, indent: int) -> None:
+    """Print the three values of a path, or of one key, in conflict."""
+    base, ours, theirs = (_text_of(value) for value in (each.base, each.ours, each.theirs))
+    first = ours if each.base is None else base
+    apart = {"ours": _common(first, ours), "theirs": _common(first, theirs)}
+    if each.base is None:
+        apart["ours"] = apart["theirs"]
+    for side, text in (("base", base), ("ours", ours), ("theirs", theirs)):
+        start = apart.get(side, min(apart.values())) - _BEFORE_SHOWN
+        shown = text if len(text) <= _VALUE_SHOWN or start <= 0 else f"…{text[start:]}"
+        is_said = not isinstance(getattr(each, side), ComparedValue | KeyValue)
+        label = (f"{'':{indent}}{side:<8}", "quiet")
+        screen.wrap(
+            (shortened(shown, _VALUE_SHOWN), "quiet" if is_said else ""), indent=indent + 8, label=label
+        )
 
 
 def _common(one: str, other: str) -> int:
@@ -191,9 +212,11 @@ def _common(one: str, other: str) -> int:
     return next(differs, min(len(one), len(other)))
 
 
-def _text_of(value: ComparedValue | str | None) -> str:
+def _text_of(value: ComparedValue | KeyValue | str | None) -> str:
     if value is None or isinstance(value, str):
         return value or "–"
+    if isinstance(value, KeyValue):
+        return safe_json(value.value, indent=None)
     if value.value is UNSET:
         return f"({value.media_type}, {size(value.size)})"
     return safe_json(value.value, indent=None)

@@ -70,6 +70,9 @@ class Verified(VerifyShape, Answer, frozen=True, kw_only=True):
         if self.forgotten:
             gone = count(self.forgotten, "object")
             screen.say((f"{gone} forgotten under a policy: only digests are left to check.", "quiet"))
+        if self.redacted:
+            gone = count(self.redacted, "object")
+            screen.say((f"{gone} redacted: only digests, and who did it, are left.", "quiet"))
         if self.unchecked:
             left_out = count(self.unchecked, "commit")
             screen.say(

@@ -7,8 +7,8 @@ If the model has spoken since it made a call, a note also says where the result 
 request never ends with the model's own words because a call was decided late.
 Calls that were made before another backend took over are told in sentences instead.
 
-`lay` builds a conversation: first the leading note, then older messages that are needed, then every message from
-one on.
+`lay` builds a conversation: the words of the system with which it begins, the leading note, older messages that are
+needed, then every message from one on.
 
 `Cuts` say what is shortened because the context window has no room for it, by how much, and where the whole text is.
 Nothing is cut while all of it fits.  Otherwise the results of tools are cut first, oldest first, down to a brief; the
@@ -553,8 +553,6 @@ def _words(result: ToolResult) -> str:
 
 _LAYOUT_CHUNK = 200  # messages that are read at a time
 NO_OUTCOMES: Mapping[str, Digest | None] = {}
-
-
 Outcomes: TypeAlias = Mapping[str, Digest | None]
 """By call whose outcome was unknown: the body of the result that settled it since; None: it is still unknown."""
 
@@ -650,6 +648,7 @@ class Laid(msgspec.Struct, frozen=True):
     # By id: the first message of the conversation, and the one after the last.
     spans: Mapping[str, tuple[int, int]]
     history: tuple[Message, ...]  # the messages as they were said
+    before_lead: int  # how many of them are before the leading note, if there is one
 
 
 def lay(
@@ -661,14 +660,18 @@ def lay(
     cuts: Cuts = NO_CUTS,
     harmless: Collection[str] = (),
     announced: Collection[str] | None = None,
+    before_lead: int | None = None,
 ) -> Laid:
-    """Lay out these messages, in this order, as a conversation."""
+    """Lay out these messages, in this order; `before_lead` of them precede the leading note; None: system words do."""
     conversation = Conversation(harmless, announced)
-    if lead is not None:
-        conversation.add(lead)
+    if before_lead is None:
+        before_lead = next((at for at, each in enumerate(spoken) if each.role != "system"), len(spoken))
+    leading = () if lead is None else (lead,)
     spans: dict[str, tuple[int, int]] = {}
     history: list[Message] = []
-    for each, message in zip(spoken, words.of(spoken), strict=True):
+    for at, (each, message) in enumerate(zip(spoken, words.of(spoken), strict=True)):
+        if at == before_lead:
+            conversation.extend(leading)
         if message is None:
             continue
         history.append(message)
@@ -676,11 +679,12 @@ def lay(
         whole = words.expanded(message, cuts.whole) if cuts.whole and message.tool_results else message
         shown = cuts.apply(each.id, whole, told=each.told)
         if each.unclear:
-            left = [call for call, settled in words.outcomes(each).items() if settled is None]
-            conversation.unclear.update(left)
+            outcomes = words.outcomes(each).items()
+            conversation.unclear.update(call for call, settled in outcomes if settled is None)
         conversation.add(shown, told=(known or {}) if each.told else None)
         spans[each.id] = (start, len(conversation))
-    return Laid(conversation, spans, tuple(history))
+    conversation.extend(leading if before_lead >= len(spoken) else ())
+    return Laid(conversation, spans, tuple(history), before_lead)
 
 
 def noted(messages: Sequence[Message], note: Message) -> Sequence[Message]:

@@ -4,8 +4,9 @@ A checkpoint, the task's state, memory and artifacts quote users, tools and mode
 system words: they are notes in the user's role, which say that Perdure keeps them and that they are no instructions.
 Texts of users, tools and models are quoted as JSON text.
 
-The leading note comes before everything and does not change from turn to turn.  The note with the task's state and the
-memory, which may change with every turn, comes just before the current input.
+The leading note comes before everything but the words of the system with which a conversation begins, and does not
+change from turn to turn.  The note with the task's state and the memory, which may change with every turn, comes just
+before the current input.
 
 A note begins with a mark, and the system words vouch for it.  If a text of a user, a tool or a model begins a line
 with that mark, or with a text that looks like it, `(quoted)` is inserted before it.  The history keeps the original.

@@ -169,7 +169,9 @@ def _scanned_row(
     commit = commit_in(pack)
     if commit is None:
         is_large = row.op_id is None and len(stored) == 1  # only a large object has a row of its own
-        named = bytes.fromhex(stored[0].digest or "") if is_large else None
+        # What was forgotten is not found by its digest any more, so that a writer stores it again.
+        is_found = is_large and stored[0].forgotten is None
+        named = bytes.fromhex(stored[0].digest or "") if is_found else None
         if row.depth is not None or row.digest != named:
             raise damaged(f"row {row.number} of the log has the place of a commit.", "row_damaged")
         return ScannedRow(row.number, facts, keys, None, None, None, revisions), position

@@ -1,6 +1,7 @@
 """The search index on a server: one for each tenant and owner, shared by the processes of all machines.
 
-    memory_indexes  a row for each owner: the root that the index is at, and what the ranking needs to know of it as a whole
+    memory_indexes  a row for each owner: the root that the index is at, behind it the format of the index, and what the
+                    ranking needs to know of it as a whole
     memory_rows     a row for each version of an item: its words as a `tsvector`, in which the position of a word is how
                     often the item has it (at most 16,383 times), and its weight is D, C or B if that is 1, 2 or 3
     memory_vectors  a row for each version that has a vector, or whose vector a process is making
@@ -54,7 +55,7 @@ from perdure.engines.postgres.errors import (
     translated,
 )
 from perdure.engines.postgres.pack import bytes_of, name_of
-from perdure.engines.search_contract import Filters, Hit, IndexPosition, SearchRow
+from perdure.engines.search_contract import INDEX_FORMAT, Filters, Hit, IndexPosition, SearchRow
 from perdure.errors import PerdureError, Unsupported
 from perdure.model.digest import Digest
 from perdure.model.fork_safety import ThreadLock
@@ -76,6 +77,7 @@ _COUNT_MAX = 16_383  # the last position that a `tsvector` has
 _WEIGHTS = " DCBA"  # by how often an item has a word: reading a weight costs less than reading a position
 _DIGITS = 6
 _DIGEST_BYTES = 32
+_FORMAT = bytes([INDEX_FORMAT])  # an index has it behind its root
 _NOTHING = Digest("0" * 64)
 _REAL_ARRAY, _REAL = 1021, 700
 _array_head = Struct(">iiiii").pack
@@ -212,7 +214,7 @@ class PostgresSearch:
             return IndexPosition(None)
         self._is_counted = True
         _, root, model = found[0][0]
-        return IndexPosition(_digest(root), None if model is None else name_of(model))
+        return IndexPosition(_root(root), None if model is None else name_of(model))
 
     def move(
         self, before: Digest | None, after: Digest, gone: Iterable[str], rows: Iterable[SearchRow]
@@ -225,11 +227,11 @@ class PostgresSearch:
                 db.ask(_EMPTY, *of)
                 db.ask(_FORGET_VECTORS, *of)
                 db.ask(_RESET, *of)
-            elif _digest(root) != before:
+            elif _root(root) != before:
                 return False
             items, words = _without(db, of, gone)
             more_items, more_words = self._with(db, of, rows)
-            db.ask(_ARRIVE, *of, bytes.fromhex(after), more_items - items, more_words - words)
+            db.ask(_ARRIVE, *of, bytes.fromhex(after) + _FORMAT, more_items - items, more_words - words)
             return True
 
         return self._write(move)
@@ -278,7 +280,7 @@ class PostgresSearch:
         def learn(db: Connection) -> bool:
             locked = db.ask(_LOCK, self._tenant, self._owner)
             memory, now, known = locked[0] if locked else (0, None, None)
-            is_there, of = _digest(now) == root, (self._tenant, int(str(memory)))
+            is_there, of = _root(now) == root, (self._tenant, int(str(memory)))
             if known is None or name_of(known) != model:
                 if not is_there:
                     return False
@@ -302,7 +304,9 @@ class PostgresSearch:
         self._extension()
         wanted = bytea_array([bytes.fromhex(digest) for digest in digests])
         found = self._read((_VECTORS, (self._tenant, self._owner, wanted, bytes_of(model))))
-        return {_known(digest): _floats(vector) for digest, vector in found[1]} if found else {}
+        if not found or not found[0] or _root(found[0][0][1]) is None:
+            return {}
+        return {_known(digest): _floats(vector) for digest, vector in found[1]}
 
     def discard(self) -> None:
         """Remove everything."""
@@ -336,7 +340,7 @@ class PostgresSearch:
         def claim(db: Connection) -> bool:
             nonlocal bare
             locked = db.ask(_LOCK, self._tenant, self._owner)
-            if not locked or _digest(locked[0][1]) != root:
+            if not locked or _root(locked[0][1]) != root:
                 return False
             found = db.ask(_BARE, self._tenant, self._owner, limit, self._maker, True)
             bare = [(name_of(path), _known(digest)) for path, digest in found]
@@ -399,7 +403,7 @@ class PostgresSearch:
         """Return the rows of a question about this index, in a snapshot in which it is at `root`; None if it is not."""
         asked = [(sql, (self._tenant, self._owner, *parameters))] if sql else []
         found = self._read(*asked)
-        if not found or not found[0] or _digest(found[0][0][1]) != root:
+        if not found or not found[0] or _root(found[0][0][1]) != root:
             return None
         return found[1] if sql else []
 
@@ -554,6 +558,13 @@ def _hit(row: Row, digits: int | None = None) -> Hit:
     return Hit(
         name_of(path), name_of(item), _known(digest), number if digits is None else round(number, digits)
     )
+
+
+def _root(stored: object) -> Digest | None:
+    """Return the root that an index is at; None if it is at none, or the index is of another format or damaged."""
+    if isinstance(stored, bytes) and stored[_DIGEST_BYTES:] == _FORMAT:
+        return _digest(stored[:_DIGEST_BYTES])
+    return None
 
 
 def _digest(stored: object) -> Digest | None:

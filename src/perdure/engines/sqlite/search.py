@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 import apsw
 
 from perdure.engines.forks import watch
-from perdure.engines.search_contract import Filters, Hit, IndexPosition, SearchRow
+from perdure.engines.search_contract import INDEX_FORMAT, Filters, Hit, IndexPosition, SearchRow
 from perdure.engines.sqlite.database import Database
 from perdure.engines.sqlite.errors import translated
 from perdure.engines.sqlite.file_system import make_database
@@ -36,7 +36,7 @@ from perdure.model.fork_safety import ThreadLock, keep_forever
 
 __all__ = ["SqliteSearch", "check_vectors", "split_words"]
 
-_FORMAT = "1"
+_FORMAT = str(INDEX_FORMAT)
 _BUSY_MS = 2_000  # a process that waits longer makes an index of its own, in memory
 _PAGE = 500
 _NEAR_MAX = 4_096  # the most neighbours that sqlite-vec gives at once
@@ -343,6 +343,8 @@ class SqliteSearch:
         db.pragma("cache_size", -16_000)
         if self._read_only and self._path is not None:
             _check_objects(db)
+            if not _is_laid(db):
+                raise apsw.CorruptError("the index is of another format")
             return db
         db.pragma("secure_delete", 1)
         if self._path is not None:
@@ -401,7 +403,7 @@ def _known() -> Mapping[str, tuple[str, str, str | None]]:
 
 
 def _is_laid(db: Database) -> bool:
-    """True if the tables are there, and are those that we know."""
+    """True if the tables are there, and hold what this format holds."""
     is_there = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get
     return is_there is not None and _meta(db, "format") == _FORMAT
 

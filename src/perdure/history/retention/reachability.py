@@ -44,7 +44,7 @@ from perdure.history import reader, stored_objects
 from perdure.history.artifacts import UPLOAD, upload_of
 from perdure.history.retention.digest_set import Digests
 from perdure.history.retention.policy import RetentionPolicy
-from perdure.history.space import THREADS, Space, read_record
+from perdure.history.space import THREADS, Space, read_record, redactions
 from perdure.history.stored_objects import whole_pages
 from perdure.history.tree import EMPTY, refs
 from perdure.model.call import TWIN
@@ -55,6 +55,7 @@ from perdure.model.head import MAIN
 from perdure.model.lists import decode_node
 from perdure.model.memory import item_prefix
 from perdure.model.patch import Put
+from perdure.model.redaction import REDACTED
 from perdure.model.run import ENDED, RUN, RunState
 
 __all__ = [
@@ -142,11 +143,12 @@ _run_cells = msgspec.json.Decoder(_RunCell)
 def _names_only_places(cell: Cell) -> bool:
     """True if a cell names commits for their places in the history, and needs no content of theirs.
 
-    That are records of runs that have ended, and gates of the repeat guard.
+    That are records of runs that have ended, gates of the repeat guard, and redactions: what stands in the place of a
+    message goes when the message would.
     """
     if cell.name.startswith(RUN):
         return read_record(cell, _run_cells).state in ENDED
-    return cell.name.startswith(TWIN)
+    return cell.name.startswith((TWIN, REDACTED))
 
 
 def _values(space: Space, patch: Digest) -> Iterator[Digest]:
@@ -477,6 +479,7 @@ class Doomed:
         self._parts: dict[Digest, tuple[Digest, ...]] = {}  # of undone artifacts and list nodes
         self._nodes: list[Digest] = []  # saved, and still to save what is below
         self._recipes = Digests()  # of contexts, whose frames and notes were doomed
+        self._stand_ins = {digest: each.stand_in for digest, each in redactions(space) if each.stand_in}
 
     def __bool__(self) -> bool:
         """True if there is anything."""
@@ -523,6 +526,9 @@ class Doomed:
                 if fact.object is not None:
                     self._look(fact.object)
                     self._save_below()
+        self._save(
+            each for digest, each in self._stand_ins.items() if self._is_safe(digest) or digest not in self
+        )
         left = [digest for digest in self._parts if self._is_safe(digest)]
         while left:
             parts = self._parts.pop(left.pop(), ())
@@ -587,6 +593,9 @@ class Doomed:
         """Collect digests, in the newest group; parts of an artifact or a list go with that."""
         for digest in digests:
             if self._undone.add(digest):
+                stand_in = self._stand_ins.get(digest)
+                if stand_in is not None:
+                    self._doom((stand_in,), is_part=is_part)
                 if not is_part:
                     self._groups[-1] += bytes.fromhex(digest)
                 if self._is_retired:

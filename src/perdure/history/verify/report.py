@@ -84,6 +84,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: int = (
         0  # objects of which only digests are left, by a policy: no content of theirs was checked
     )
+    redacted: int = 0  # objects of which only digests are left, because a person had them redacted
     unchecked: int = 0  # commits whose state could not be computed again, as a part was forgotten or damaged
     unnamed: int = 0  # faults beyond the first ten thousand
     written: int = 0  # spaces that others wrote to during the check: what they wrote then was not checked
@@ -144,7 +145,7 @@ class Findings:
         self.progress = progress
         self.total = 0  # of the weights of all spaces
         self._done = 0  # of those that are checked
-        self.written = self.partial = self.forgotten = 0
+        self.written = self.partial = self.forgotten = self.redacted = 0
         self.points: dict[str, VerifiedPoint] = {}
         self._faults: dict[Fault, None] = {}
         self._unnamed = 0
@@ -204,6 +205,7 @@ class Findings:
             faults=tuple(self._faults),
             checked=dict(sorted(self._checked.items())),
             forgotten=self.forgotten,
+            redacted=self.redacted,
             unchecked=self._unchecked,
             unnamed=self._unnamed,
             written=self.written,

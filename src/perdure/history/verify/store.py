@@ -34,7 +34,7 @@ from perdure.errors import Corrupt, Forgotten, NotFound, PerdureError
 from perdure.history import stored_objects
 from perdure.history.changes import patch_builder
 from perdure.history.reader import DROPPED
-from perdure.history.space import STORE, THREADS, Space, label_of, words_for
+from perdure.history.space import STORE, THREADS, Space, label_of, redactions, words_for
 from perdure.history.stored_objects import standing_pages
 from perdure.history.tree import EMPTY, NodeCache, check, refs
 from perdure.history.verify.records import (
@@ -67,6 +67,7 @@ from perdure.model.lists import ListChild, ListNode, check_child, decode_node
 from perdure.model.message import decode_message
 from perdure.model.patch import Edit, Patch, Put
 from perdure.model.recipe import decode_recipe, needs
+from perdure.model.redaction import REDACTED, WHY
 
 __all__ = ["verify"]
 
@@ -181,6 +182,7 @@ class ObjectChecker:
         self._recipes: set[Digest] = set()  # those that were read
         self._children: set[tuple[int, ListChild]] = set()  # what list nodes say and was found to be true
         # In two generations: what is named is mostly young.
+        self._redacted: set[Digest] = set()  # what redactions name, as far as it was asked for
         self._known: set[Digest] = set()
         self._before: set[Digest] = set()
 
@@ -188,7 +190,8 @@ class ObjectChecker:
         """Check one page."""
         present = [fact.kind for fact in page if fact.object is not None or fact.fault is not None]
         self._findings.count_all(Counter(present))
-        self._findings.forgotten += len(page) - len(present)
+        if len(present) < len(page):
+            self._count_gone(page)
         if len(self._known) > _KNOWN_MAX:
             self._known, self._before = set(), self._known
         self._known.update([fact.digest for fact in page if fact.digest is not None and fact.fault is None])
@@ -221,6 +224,21 @@ class ObjectChecker:
                     self._name(found, (*children, *values))
         self._read_messages(said, page)
         self.flush()
+
+    def _count_gone(self, page: Sequence[Fact]) -> None:
+        """Count what is gone, and report what is gone as if it had been redacted and no redaction names."""
+        for fact in page:
+            if fact.object is not None or fact.fault is not None:
+                continue
+            if not (fact.forgotten or "").startswith(WHY):
+                self._findings.forgotten += 1
+                continue
+            self._findings.redacted += 1
+            if fact.digest not in self._redacted:
+                self._redacted = _redacted_in(self._space)  # one of them may be of now
+            if fact.digest not in self._redacted:
+                what = "it is gone as if a person had redacted it, and no redaction names it"
+                self._findings.add(fact.kind, what, digest=fact.digest)
 
     def flush(self) -> None:
         """Look up everything that was named and not looked up yet."""
@@ -492,6 +510,7 @@ def _verify_space(
     with findings.watching("ledger"):
         ledger = check_ledger(space, begun.ledger, findings)
     check_cells(space, findings)
+    _check_stand_ins(space, findings)
     with findings.watching("space", name=space.name):
         space.engine.check(space.name, again=True)
     check_directory(space, findings)
@@ -509,6 +528,22 @@ def _verify_space(
             chain=ledger.chain,
         )
     findings.tell(weight, is_done=True)
+
+
+def _redacted_in(space: Space) -> set[Digest]:
+    """Return the digests that the redactions of a space name; none if one is damaged, which is reported with the cells."""
+    with suppress(Corrupt):
+        return {digest for one, each in redactions(space) for digest in (one, *each.parts)}
+    return set()
+
+
+def _check_stand_ins(space: Space, findings: Findings) -> None:
+    """Check that what stands in the place of redacted words is stored."""
+    with suppress(Corrupt):  # it is reported with the cells
+        named = {each.stand_in: digest for digest, each in redactions(space) if each.stand_in is not None}
+        for missing in space.engine.missing(space.name, list(named)) if named else ():
+            what = f"it names {missing}, which is missing"
+            findings.add("cell", what, name=REDACTED + named[missing])
 
 
 def check_objects(space: Space, begun: SoundPoint, weight: int, findings: Findings) -> ScannedObjects:

@@ -49,6 +49,7 @@ from perdure.integrations.importers.sources import Candidate, columns_of, is_ser
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.model.names import shown_address
 from perdure.providers.contract import Loss
+from perdure.providers.framework_messages import vendor_fields
 
 __all__ = ["read_sessions", "recognises"]
 
@@ -334,6 +335,8 @@ class _CheckpointReading:
             block = Text(each) if isinstance(each, str) else _block(as_object(each))
             if block is not None:
                 found.append(block)
+                for _, what in vendor_fields(as_object(each)):
+                    self._session.unmapped[f"{what[:40]} of {as_object(each).get('type')}"] += 1
             elif as_object(each).get("type") not in (
                 "tool_use",
                 "tool_call",

@@ -309,7 +309,7 @@ class _Writing:
 
         The root graph's comes last: once it is there, its graph finds everything.  None: none is carried over.
         """
-        originals = _keep_originals(self._thread, self._session)
+        originals = self._originals()
         root = self._session.carried[-1] if line is not None else None
         if line is not None:
             for each in self._session.carried[:-1]:
@@ -350,6 +350,14 @@ class _Writing:
         _put(change, SESSION_PATH, described | ({"current": self.current} if self.current else {}))
         if session.links:
             _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
+
+    def _originals(self) -> list[Json]:
+        """Keep the originals; where anything was redacted only those of before, because the files have the words."""
+        if not self._space.has_redactions:
+            return _keep_originals(self._thread, self._session)
+        why = "words of this thread were redacted, and the original may hold them"
+        self.losses.append(Loss(kind="dropped", where="the session", what="original", why=why))
+        return as_list(as_object(self._thread.get(SESSION_PATH, default=None)).get("originals"))
 
     def _begun(self, timeline: str) -> Thread:
         try:
@@ -448,7 +456,8 @@ class _Writing:
                 continue
             new = [each for each in reader.transcript(self._space, last) if each.commit not in found]
             for entry in new:
-                found.setdefault(entry.commit, []).append(entry.words)
+                # One that was redacted says something else, and was not edited.
+                found.setdefault(entry.commit, []).append(None if entry.redaction else entry.words)
         return {
             at: said_by([each for each in said if each is not None])
             for at, said in found.items()

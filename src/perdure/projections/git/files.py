@@ -159,7 +159,8 @@ def message_files(entry: TranscriptEntry, sequence: int) -> list[PutFile]:
     if entry.words is None:
         why = entry.forgotten or "no reason is recorded"
         return [PutFile(f"{name}.md", _encoded(f"*This message was forgotten: {why}.*\n"))]
-    files = [PutFile(f"{name}.md", _encoded(_markdown(entry.words)))]
+    redacted = f"\n*In this message: {entry.redaction.reason}.*\n" if entry.redaction else ""
+    files = [PutFile(f"{name}.md", _encoded(_markdown(entry.words) + redacted))]
     if _is_more_than_words(entry.words):
         files.append(PutFile(f"{name}.json", _encoded(_whole(entry, entry.words))))
     return files

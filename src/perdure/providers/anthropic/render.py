@@ -324,7 +324,7 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     losses += turns.losses
     vendor = _vendor(context)
     body: dict[str, Any] = {"model": model, "messages": _paired(turns.turns, turns.places, losses)}
-    if not _is_paused(context.messages, body["messages"], provider):
+    if context.is_sent and not _is_paused(context.messages, body["messages"], provider):
         body["messages"] = _ended(body["messages"], model, losses)
     tools = tools_of(context, vendor.get("tools"), names, losses)
     settings = AnthropicSettings(context.options, vendor, model, provider)

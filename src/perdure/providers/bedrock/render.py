@@ -35,9 +35,12 @@ class BedrockTurns(BlockTurns):
     legal_id = r"[a-zA-Z0-9_-]{1,64}"
     id_prefix = "tooluse_"
 
-    def __init__(self, model: str, provider: str | None, names: Mapping[str, str]) -> None:
-        """Take the names of tools in this request, by their canonical names."""
+    def __init__(
+        self, model: str, provider: str | None, names: Mapping[str, str], *, is_sent: bool = True
+    ) -> None:
+        """Take the names of tools in this request, by their canonical names; roles alternate in what is sent."""
         super().__init__(model, provider, names)
+        self._alternates = is_sent
         self._claude = claude(model)
         self._documents: set[str] = set()
 
@@ -64,7 +67,7 @@ class BedrockTurns(BlockTurns):
         """Add to the turn of the same role, or begin one: roles alternate."""
         if not blocks:
             return
-        if self.turns and self.turns[-1]["role"] == role:
+        if self.turns and self.turns[-1]["role"] == role and (same or self._alternates):
             if not same:
                 why = f"it is joined with the {role} message before it: roles alternate"
                 self._lose("repaired", f"messages[{where}]", "message", why)
@@ -271,11 +274,12 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     """Return the request, and what could not be carried over unchanged."""
     named = ToolNames(names_in(context), NAMES, length=NAME_MAX)
     names, losses = named.given, named.losses(context)
-    turns = BedrockTurns(model, provider, names)
+    turns = BedrockTurns(model, provider, names, is_sent=context.is_sent)
     turns.write(context.messages)
     losses += turns.losses
     vendor = _vendor(context)
-    body: dict[str, Any] = {"messages": _whole(turns.turns, model, losses)}
+    messages = _whole(turns.turns, model, losses) if context.is_sent else turns.turns
+    body: dict[str, Any] = {"messages": messages}
     tools = tools_of(context, vendor.get("tools"), names, losses, called=_called(body["messages"]))
     settings = BedrockSettings(context.options, vendor, model)
     body |= settings.write(tools, names, loop=_open_loop(body["messages"]))

@@ -15,7 +15,7 @@ from perdure.providers.gemini.parse import CALL, DEFAULT_ENDPOINT, VENDOR, camel
 from perdure.providers.gemini.portable_parts import PartWriter
 from perdure.providers.gemini.request import RESULT
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges, leading_system
 from perdure.providers.wire.fields.vendor_items import (
     Changed,
     fill,
@@ -52,13 +52,16 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     body = render_options(context, model=model, names=names, losses=losses)
     tools = render_tools(context.tools, vendor, names, losses)
     writer = PartWriter(losses, id_of=ids.of, name_of=names.of, media_in_results=is_third(model))
-    contents = _Contents(context.messages, writer, endpoint, model).contents()
-    contents = _in_order(contents, losses)
-    if is_third(model):
-        _sign(contents, losses)
+    history = _Contents(context.messages, writer, endpoint, model)
+    contents = history.contents()
+    if context.is_sent:
+        contents = _in_order(contents, losses)
+        if is_third(model):
+            _sign(contents, losses)
     _report_ids(context.messages, ids, losses)
     words = output_words(context.options.get("output")) if is_asked_in_words(context, model) else ""
-    request: dict[str, Any] = {"contents": contents, **_system(context.system, words, vendor), **body}
+    system = "\n\n".join(part for part in (context.system, history.system) if part)
+    request: dict[str, Any] = {"contents": contents, **_system(system, words, vendor), **body}
     if tools:
         request["tools"] = tools
     return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
@@ -91,10 +94,12 @@ class _Contents:
     def __init__(self, messages: Sequence[Message], writer: PartWriter, endpoint: str, model: str) -> None:
         self._messages, self._writer, self._endpoint, self._model = messages, writer, endpoint, model
         self._nameless: set[str] = set()  # calls that go without an id
+        self.system = ""  # the words of the system that the messages begin with, once they are written
 
     def contents(self) -> Contents:
         found, losses = exchanges(self._messages)
         self._writer.losses += losses
+        self.system, found = leading_system(found, self._writer.losses)
         contents: Contents = []
         answered = -1  # the message whose results the last content holds
         for exchange in found:
@@ -115,9 +120,8 @@ class _Contents:
     def _message(self, exchange: Exchange) -> list[Part]:
         message, where = exchange.message, f"messages[{exchange.where}]"
         if message.role == "system":
-            self._lose(
-                "converted", where, "system message", "only the first one is the system's; the user says it"
-            )
+            why = "Gemini knows none within a conversation; the user says it"
+            self._lose("converted", where, "system message", why)
         parts = self._native(message, where)
         return self._writer.message(message, where) if parts is None else parts
 

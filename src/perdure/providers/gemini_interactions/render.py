@@ -19,7 +19,7 @@ from perdure.providers.gemini_interactions.parse import CALL, DEFAULT_ENDPOINT, 
 from perdure.providers.gemini_interactions.portable_steps import Step, Writer
 from perdure.providers.gemini_interactions.request import BARE, CONTENTS
 from perdure.providers.wire.call_ids import CallIds
-from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges
+from perdure.providers.wire.call_pairs import CallAnswer, Exchange, exchanges, leading_system
 from perdure.providers.wire.fields.vendor_items import Changed, fill, holes_of, items_of, object_of, size_of
 from perdure.providers.wire.fields.vendor_metadata import kept, own_ids
 from perdure.providers.wire.options import output_words
@@ -47,13 +47,15 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     writer = Writer(losses, id_of=ids.of, name_of=names.of)
     asked = str(body.get("agent") or model)
     continues = bool(body.get("previous_interaction_id"))
-    steps = _History(context.messages, writer, endpoint, asked, continues=continues).steps()
+    history = _History(context.messages, writer, endpoint, asked, continues=continues)
+    steps = history.steps()
     request: dict[str, Any] = {} if body.get("agent") else {"model": model}
     if steps or not continues:
-        request["input"] = _input(steps if continues else _in_order(steps, losses))
+        is_whole = continues or not context.is_sent
+        request["input"] = _input(steps if is_whole else _in_order(steps, losses))
     _report_ids(context.messages, ids, losses)
     words = output_words(context.options.get("output")) if is_asked_in_words(context, model) else ""
-    if system := "\n\n".join(part for part in (context.system, words) if part):
+    if system := "\n\n".join(part for part in (context.system, history.system, words) if part):
         request["system_instruction"] = system
     request |= {**body, **({"tools": tools} if tools else {})}
     return Rendered(body=request, losses=losses_of(losses), names=names.renamed)
@@ -76,11 +78,13 @@ class _History:
     ) -> None:
         self._messages, self._writer, self._endpoint, self._asked = messages, writer, endpoint, asked
         self._continues = continues  # whether the server has the beginning of the conversation
+        self.system = ""  # the words of the system that the messages begin with, once they are written
 
     def steps(self) -> Steps:
         found, losses = exchanges(self._messages, continues=self._continues)
         orphans = self._orphans() if self._continues else {}
         self._writer.losses += losses
+        self.system, found = leading_system(found, self._writer.losses)
         by_place = {exchange.where: exchange for exchange in found}
         steps: Steps = []
         for where in range(len(self._messages)):
@@ -104,7 +108,7 @@ class _History:
     def _exchange(self, exchange: Exchange) -> Steps:
         message, where = exchange.message, f"messages[{exchange.where}]"
         if message.role == "system":
-            why = "only the first one is the system's; the user says it"
+            why = "Gemini knows none within a conversation; the user says it"
             self._writer.lose("converted", where, "system message", why)
         steps = self._native(message, where)
         if steps is None:

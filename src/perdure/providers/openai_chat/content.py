@@ -149,12 +149,13 @@ def _file_part(part: dict[str, Any], endpoint: str) -> tuple[Block | None, Part]
     held = part.pop("file", None)
     details = dict(object_of(held))
     id = details.pop("file_id", None) or part.pop("file_id", None)
-    data = details.pop("file_data", None)
+    data, declared = details.pop("file_data", None), details.pop("mime_type", None)
     part.pop("type")
     details = {name: value for name, value in details.items() if value is not None}
     add = part | ({"file": details} if details else {})
     if isinstance(data, str) and data:
-        uri, media_type = _typed(data, "application/octet-stream")
+        known = declared if isinstance(declared, str) and declared else "application/octet-stream"
+        uri, media_type = _typed(data, known)
         return File(uri, media_type), Part(add=add)
     if isinstance(id, str) and id:
         return File(file_reference(endpoint, id), "application/octet-stream"), Part(add=add)

@@ -277,7 +277,8 @@ def render(context: Context, origin: Origin, place: Server, api: str) -> Rendere
     losses.extend(repairs)
     turns = ChatTurns(context, origin, place, names, losses, thinking=is_thinking(options, origin.model, own))
     messages = [*_system(context.system, leading, place), *turns.render(history)]
-    messages = ordered(messages, place, losses)
+    if context.is_sent:
+        messages = ordered(messages, place, losses)
     body: dict[str, Any] = {"model": origin.model or "", "messages": messages}
     tools = render_tools(context.tools, others, names, place, losses)
     if tools:

@@ -375,7 +375,9 @@ class _IncomingMessages:
             own = made_id(where)
         id = self.open.get(own) or clean_id(id_of_tool(own) if own == name else own)
         content = tuple(said.content)
-        result = ToolResult(id, "success", content)
+        # Chat has no mark of an error; this is that of frameworks which keep its messages.
+        result = ToolResult(id, "error" if message.get("status") == "error" else "success", content)
+        said.fields.pop("status", None)
         fields = {name: value for name, value in said.fields.items() if message["role"] == "tool"}
         known = Message(role="tool", tool_results=(result,))
         self.losses += unknown_parts(said, f"{where}.tool_results[0]")

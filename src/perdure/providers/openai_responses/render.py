@@ -187,7 +187,8 @@ def render(context: Context, *, model: str, provider: str | None = None) -> Rend
     items = [*first, *history.items()]
     items = mended(items, losses, history.places_of, continues=history.continues, endpoint=endpoint)
     _report_ids(context.messages, ids, losses)
-    request = {"model": model, "input": _input(items, body, losses), **instructions, **body}
+    said = _input(items, body, losses, is_sent=context.is_sent)
+    request = {"model": model, "input": said, **instructions, **body}
     if tools:
         request["tools"] = tools
     elif "tools" not in vendor:
@@ -432,10 +433,14 @@ def _report_ids(messages: Sequence[Message], ids: CallIds, losses: list[Loss]) -
                 )
 
 
-def _input(items: Items, body: Mapping[str, Any], losses: list[Loss]) -> Any:
+def _input(items: Items, body: Mapping[str, Any], losses: list[Loss], *, is_sent: bool) -> Any:
     if len(items) == 1 and BARE in items[0]:
         return items[0][BARE]
-    if not items and not any(body.get(name) for name in ("previous_response_id", "conversation", "prompt")):
+    if (
+        is_sent
+        and not items
+        and not any(body.get(name) for name in ("previous_response_id", "conversation", "prompt"))
+    ):
         why = "a request must say something"
         losses.append(Loss(kind="repaired", where="messages", what="empty history", why=why))
         return _NOTHING

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from perdure.model.message import Message, ReasoningSummary, Text, ToolCall, ToolResult
+from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import Loss
 
-__all__ = ["NO_PLACE", "NO_RESULT", "CallAnswer", "Exchange", "exchanges"]
+__all__ = ["NO_PLACE", "NO_RESULT", "CallAnswer", "Exchange", "exchanges", "leading_system"]
 
 NO_RESULT = "No result of this call was recorded."
 NO_PLACE = "messages"  # of a result that the history does not hold: nothing of it can be lost
@@ -84,6 +84,25 @@ def exchanges(messages: Sequence[Message], *, continues: bool = False) -> tuple[
         elif not message.tool_results:
             losses.append(_loss("dropped", where, "empty message", "it says nothing"))
     return found, losses
+
+
+def leading_system(found: Sequence[Exchange], losses: list[Loss]) -> tuple[str, Sequence[Exchange]]:
+    """Split a history into the words of the system that it begins with, and the rest.
+
+    For formats whose requests have one place for the words of the system.
+    """
+    said: list[str] = []
+    for count, exchange in enumerate(found):
+        if exchange.message.role != "system" or exchange.answers:
+            return "\n\n".join(said), found[count:]
+        losses.append(_loss("converted", exchange.where, "system message", "it is part of the system words"))
+        for at, block in enumerate(exchange.message.content):
+            if isinstance(block, Text) and block.text:
+                said.append(block.text)
+            elif isinstance(block, Image | File):
+                why = "the system words are text alone"
+                losses.append(_loss("dropped", f"{exchange.where}].content[{at}", "media", why))
+    return "\n\n".join(said), ()
 
 
 def _match(

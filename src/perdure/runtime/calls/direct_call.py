@@ -377,7 +377,7 @@ def _check_same(space: Space, record: CallRecord, *, declared: Tool, raw: str) -
     fingerprint = _fingerprint(declared, raw)
     if not is_same and fingerprint:
         recorded = record.fingerprint or _fingerprint(
-            declared, space.body(record.args).decode("utf-8", "replace")
+            declared, space.nodes((record.args,))[0].decode("utf-8", "replace")
         )
         is_same = fingerprint in (recorded, record.first_fingerprint)
     if record.tool != declared.name or not is_same:

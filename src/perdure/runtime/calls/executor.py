@@ -43,7 +43,8 @@ from perdure.runtime.calls.plan import AskApproval, Deny, ReuseResult, Start, cl
 from perdure.runtime.calls.round import RoundContext
 from perdure.runtime.calls.settlement import Settler, record_alone, record_late, record_without_lease
 from perdure.runtime.session.lease import Lost
-from perdure.runtime.tools.call import CallStateView, Children, NoMemory, Outcome, Ruling, Suspension
+from perdure.runtime.tools.call import CallStateView, Children, Outcome, Ruling, Suspension
+from perdure.runtime.tools.call_memory import NoMemory
 from perdure.runtime.tools.execution import ToolOutcome, ask_reconcile, attempt
 from perdure.runtime.tools.tool import Tool
 from perdure.runtime.tools.waiting import moment
@@ -412,7 +413,7 @@ class CallExecutor:
     def _returned(self, pending_call: PendingCall, state_view: CallStateView, value: object) -> None:
         # A call with a ticket may have left scratch at an earlier attempt, which has to be removed.
         if state_view.is_untouched and pending_call.record.ticket is None:
-            changes = CallChanges(base=self._root, memory=state_view.memory.finish())
+            changes = CallChanges(base=self._root, memory=state_view.remembered())
         else:
             changes = _changes(self._root, state_view, keep_scratch=False)
         self._settler.succeed(pending_call, value, changes, is_last=self._is_last)
@@ -485,7 +486,7 @@ class CallExecutor:
 def _changes(root: Digest, state_view: CallStateView, *, keep_scratch: bool) -> CallChanges:
     """Close the state of an attempt and return what the attempt changes; scratch only if it is to be kept."""
     thread, agent = state_view.finish(keep_scratch=keep_scratch)
-    return CallChanges.made_here(root, thread, agent, state_view.memory.finish())
+    return CallChanges.made_here(root, thread, agent, state_view.remembered())
 
 
 def _record_when_done(

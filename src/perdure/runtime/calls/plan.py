@@ -462,7 +462,8 @@ def _identified(space: Space, tool: Tool, call: VersionedCall) -> CallTransition
 
 def _imported_fingerprint(space: Space, tool: Tool, args: Digest) -> str:
     try:
-        return fingerprint_here(tool, space.body(args).decode("utf-8", "surrogatepass"))
+        raw = space.nodes((args,))[0]  # not what stands in the place of redacted ones
+        return fingerprint_here(tool, raw.decode("utf-8", "surrogatepass"))
     except Forgotten:
         return fingerprint_of(tool.name, tool.version, args)  # nothing is left to compare with
 

@@ -27,7 +27,7 @@ from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, results
 from perdure.memory import OwnerMemory, relevant
-from perdure.model.call import SETTLED, UNCLEAR, CallCounts, CallRecord, CallState
+from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.context import Context
 from perdure.model.digest import Digest, Object
@@ -40,6 +40,7 @@ from perdure.runtime.agent.agent import Agent
 from perdure.runtime.agent.builtin_tools import reader_spec
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.prompt_cache import PromptState, empty
+from perdure.runtime.tools.result import DONE_ELSEWHERE, NEVER_RECORDED, OUTCOME_UNKNOWN
 from perdure.switching.target_context import AgentView, context_request
 
 __all__ = ["ModelInputBuilder", "agent_view", "is_bare", "open_call_words"]
@@ -116,7 +117,7 @@ def open_call_words(space: Space, call: str) -> str:
     """Say what is known of an open call, for a model."""
     found = calls.find(space, call)
     if found is None:
-        return "What became of this call was never recorded. It may have happened. Do not simply repeat it."
+        return NEVER_RECORDED
     stated = results.shown(space, found.record) if found.record.state == "resolved" else None
     if stated is None:
         return _state_words(found.record)
@@ -126,12 +127,9 @@ def open_call_words(space: Space, call: str) -> str:
 
 def _state_words(record: CallRecord) -> str:
     if record.state == "started" or record.state in UNCLEAR:
-        return "The outcome of this call is unknown. It may have happened. Do not simply repeat it."
+        return OUTCOME_UNKNOWN
     if record.state == "succeeded" or record.outcome == "done":
-        return (
-            "This call was carried out, on another line of this conversation; its result is not shown here. "
-            "Do not repeat it."
-        )
+        return DONE_ELSEWHERE
     if record.state in SETTLED:
         return f"This call was not carried out: it is {record.state}."
     return WAITING
@@ -143,6 +141,7 @@ class ModelInputBuilder:
     def __init__(self, env: RunEnvironment, *, shape: Any = None) -> None:
         """Start without a conversation, which has to be read first; `shape` is the type that the last message must have."""
         self._env, self._shape = env, shape
+        self.epoch = 0  # of the run's lease, which the run sets before the conversation is read
         self._prompt_state: PromptState  # from `read_conversation` on
         self._model: Model | None = None
         self._setting: Setting  # from `read_conversation` on, too
@@ -161,16 +160,16 @@ class ModelInputBuilder:
         env = self._env
         self._ready(model)
         self._look_up(said, at, root)
-        cached = env.prompt_cache.take(env.space, env.timeline, at)
+        cached = env.prompt_cache.take(env.space, env.timeline, at, self.epoch)
         self._prompt_state = cached or self._drawn(at)
         self._explain()
         for message in said:
             self._prompt_state.add(message)
 
     @property
-    def counts(self) -> CallCounts:
-        """Return how the calls of the run ended, as its result says it."""
-        return CallCounts.of(self._settled)
+    def settled(self) -> Mapping[str, CallState]:
+        """The calls of the run, and how they ended."""
+        return self._settled
 
     def add(self, message: Message, *, written: bool = True, records: Sequence[CallRecord] = ()) -> None:
         """Add a message; `written` is False for one that a later commit will hold.  `records` are those of its calls."""
@@ -246,7 +245,8 @@ class ModelInputBuilder:
     def cache(self, at: Digest | None) -> None:
         """Cache the prompt for the next run on the timeline, whose head is at `at`."""
         self._prompt_state.at = at
-        self._env.prompt_cache.give(self._env.space, self._env.timeline, self._prompt_state)
+        env = self._env
+        env.prompt_cache.give(env.space, env.timeline, self._prompt_state, self.epoch)
 
     @cached_property
     def _view(self) -> AgentView:  # most steps need none: the setting is cached and the prompt only grows

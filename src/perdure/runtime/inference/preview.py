@@ -7,7 +7,7 @@ context, or the request in a vendor's format with what is lost on the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -29,12 +29,13 @@ from perdure.model.digest import Digest
 from perdure.model.recipe import Frame, decode_frame, decode_recipe
 from perdure.providers import registry
 from perdure.providers.backend import Backend
-from perdure.providers.contract import Rendered
+from perdure.providers.contract import Loss, Rendered
 from perdure.providers.profile import BackendProfile, BackendRef, backend_profile, name_of, same
 from perdure.providers.structured_output import as_sent, request_options
 from perdure.runtime.inference.backend import given_as, given_for
 from perdure.runtime.inference.model_input import agent_view, open_call_words
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.result import stands_for_none
 from perdure.switching.current_backend import RecordedBackend, recorded_at
 from perdure.switching.target_context import context_request, last_step, request_for
 
@@ -79,7 +80,7 @@ def render(env: RunEnvironment, backend: BackendRef, *, at: Digest | None) -> Re
     made = adapter.render(
         _with_request_options(plan.context, own), model=target.model, provider=target.provider
     )
-    before = (*lost(plan.history, profile.unseen), *plan.losses)
+    before = (*lost(plan.history, profile.unseen), *plan.losses, *_unanswered(plan.context))
     return msgspec.structs.replace(made, losses=(*before, *made.losses)) if before else made
 
 
@@ -131,14 +132,27 @@ def request(frame: Frame, context: Context) -> Rendered | None:
     return msgspec.structs.replace(rendered, body=body)
 
 
-def render_as(env: RunEnvironment, api: str, *, at: Digest | None, model: str = "") -> Rendered:
-    """Return the whole conversation in a wire format; without a model it names none and is for no certain backend."""
-    rendered = registry.adapter(api).render(context_of(env, at), model=model)
-    if model:
-        return rendered
-    return Rendered(
-        body={name: value for name, value in rendered.body.items() if name != "model"}, losses=rendered.losses
-    )
+def render_as(
+    env: RunEnvironment, api: str, *, at: Digest | None, model: str = "", is_sent: bool = False
+) -> Rendered:
+    """Return the whole conversation in a wire format; without a model it names none and is for no certain backend.
+
+    With `is_sent` it also has what only a request that is sent needs, such as a user's turn at its end.
+    """
+    context = msgspec.structs.replace(context_of(env, at), is_sent=is_sent)
+    rendered = registry.adapter(api).render(context, model=model)
+    body = rendered.body if model else {name: each for name, each in rendered.body.items() if name != "model"}
+    return Rendered(body=body, losses=(*_unanswered(context), *rendered.losses))
+
+
+def _unanswered(context: Context) -> Iterator[Loss]:
+    """Yield a loss for each call without a result, which a sentence of ours has the place of."""
+    for at, message in enumerate(context.messages):
+        for nth, result in enumerate(message.tool_results):
+            if stands_for_none(result):
+                why = "the call has no result; a sentence in its place says so"
+                where = f"messages[{at}].tool_results[{nth}]"
+                yield Loss(kind="repaired", where=where, what="tool result", why=why)
 
 
 def context_of(env: RunEnvironment, at: Digest | None) -> Context:

@@ -9,7 +9,7 @@ A failed run may be retried unless that could repeat one of its external writes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from perdure.errors import Conflict
 from perdure.history import reader
 from perdure.history.ancestry import of_run, stands_on
 from perdure.history.space import Space
-from perdure.ledger import calls, decisions
+from perdure.ledger import calls, decisions, repeat_guard
 from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
@@ -30,6 +30,7 @@ from perdure.runtime.calls.direct_call import BY_HAND
 from perdure.runtime.run.finish import own_timelines
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.tools.tool import Tool
 
 __all__ = ["calls_of", "cancel_unstarted", "check_retry", "reconcile_left"]
 
@@ -130,30 +131,43 @@ def _all(space: Space) -> Iterator[CallRecord]:
     return (call.record for call in found)
 
 
-def check_retry(space: Space, record: RunRecord) -> None:
-    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write."""
+def check_retry(space: Space, record: RunRecord, *, asked: Mapping[str, Tool] | None = None) -> None:
+    """Raise `Conflict` if later turns follow the run on its timeline, or a retry may repeat an external write.
+
+    `asked` are the tools that a worker asks about such writes before the retry, as far as they are known here.
+    """
     head = reader.head_of(space, record.timeline).commit
     if not stands_on(space, record.id, head):
+        made = _writes_made(space, record)
         raise Conflict(
-            f"run '{record.id}' failed, and '{record.timeline}' does not have its turn, which was undone or never "
-            "taken; nothing was run.",
+            f"run '{record.id}' failed{_after(made)}, and '{record.timeline}' does not have its turn, which was undone "
+            "or never taken; nothing was run.",
             code="failed_run_undone",
-            advice="Take an undo back with redo(), or give the input another id.",
+            advice="Look at its calls with calls() first: what they did stays done. Then take an undo back with redo(), "
+            "or give the input another id.",
             run=record.id,
+            calls=made,
         )
     for step in reader.recent(space, head):
         if step.commit.run == record.id:
             break
         has_message = any(isinstance(event, MessageAppended) for event in step.changeset.events)
         if has_message or step.commit.run is not None:
+            made = _writes_made(space, record)
             raise Conflict(
-                f"run '{record.id}' failed, and later turns follow it on '{record.timeline}'; nothing was run.",
+                f"run '{record.id}' failed{_after(made)}, and later turns follow it on '{record.timeline}'; nothing was "
+                "run.",
                 code="failed_run_followed",
-                advice="Give the input another id, or undo() those turns first.",
+                advice="Look at its calls with calls() first: what they did stays done. Then give the input another id, "
+                "or undo() those turns.",
                 run=record.id,
                 timeline=record.timeline,
+                calls=made,
             )
     for call in calls_of(space, record.id):
+        tool = None if asked is None else asked.get(call.tool)
+        if asked is not None and call.state in UNCLEAR and (tool is None or tool.reconciler is not None):
+            continue
         if call.reach.guarded and (call.state == "started" or call.state in UNCLEAR):
             raise Conflict(
                 f"run '{record.id}' failed while call '{call.id}' to {call.tool} is {call.state}: it may have "
@@ -164,6 +178,20 @@ def check_retry(space: Space, record: RunRecord) -> None:
                 call=call.id,
                 state=call.state,
             )
+
+
+def _writes_made(space: Space, record: RunRecord) -> tuple[str, ...]:
+    """Return the external writes of a run that were made, or may have been."""
+    return tuple(
+        call.id
+        for call in calls_of(space, record.id)
+        if call.reach.guarded
+        and (repeat_guard.done(call) or call.state == "started" or call.state in UNCLEAR)
+    )
+
+
+def _after(made: tuple[str, ...]) -> str:
+    return f" after {len(made)} external write{'s' if len(made) > 1 else ''}" if made else ""
 
 
 async def reconcile_left(env: RunEnvironment, record: RunRecord) -> None:

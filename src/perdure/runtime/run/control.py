@@ -46,20 +46,18 @@ from perdure.runtime.run.loop import LiveRun
 from perdure.runtime.run.start import (
     AlreadyRan,
     BackendChanged,
-    Input,
     Interrupted,
     RunRequest,
     Started,
     begin,
     continued,
     given_before,
-    given_before_as,
-    inbound,
     retried,
 )
 from perdure.runtime.session import lease as leases
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
+from perdure.runtime.session.inputs import Input, given_before_as, inbound
 from perdure.runtime.session.lease import Lost
 from perdure.runtime.session.records import VersionedRun
 from perdure.runtime.session.result import Result, last_of, result_of
@@ -146,7 +144,7 @@ async def run(
 
 
 def given(env: RunEnvironment, input: Input, id: str) -> RunRecord | None:
-    """Return the run that an input of this id started, or was queued for; None if the id is new.
+    """Return the run that an input of this id started, was queued for or steered; None if the id is new.
 
     Raises `Conflict` if the id came with another input.
     """
@@ -186,11 +184,30 @@ async def resume(
     """Go on with a run that was cut off, or that waits and has decided calls; None: the one on this timeline.
 
     A run with no decided call is left as it is.  With `retry` a failed run that is no child is retried, as `run` does
-    for the same input.  Raises `NotFound` if there is no such run, `Busy` if a run
-    lives on the timeline, `Sealed` if the timeline takes no more writes.
+    for the same input.  A run that another process takes over and ends meanwhile gives its result.  Raises `NotFound`
+    if there is no such run, `Busy` if a run lives on the timeline, `Sealed` if the timeline takes no more writes.
     """
     names.check_flag("retry", retry)
     kept = await env.run_blocking(partial(_to_resume, env, id))
+    while True:
+        try:
+            return await _resumed(env, kept, shape=shape, retry=retry, begun=begun, is_own=is_own)
+        except Moved:
+            before, kept = kept, await env.run_blocking(partial(records.read, env.space, kept.record.id))
+            if kept == before:
+                raise
+
+
+async def _resumed(
+    env: RunEnvironment,
+    kept: VersionedRun,
+    *,
+    shape: Any,
+    retry: bool,
+    begun: Callable[[Started], None] | None,
+    is_own: bool,
+) -> Result:
+    """Do what `resume` does with a run as it was read; raise `Moved` if another process has changed it since."""
     if retry and kept.record.state == "failed" and kept.record.parent is None:
         env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
         return await _given_again(env, kept.record.id, shape=shape, retry=True, begun=begun)
@@ -235,12 +252,14 @@ async def begin_queued(
     shape: Any = None,
     begun: Callable[[Started], None] | None = None,
 ) -> Result:
-    """Begin a run that was queued or scheduled, whatever its time is.
+    """Begin a run that was queued or scheduled, whatever its time is; retry it if it had failed before.
 
     Raises `Busy` if another run lives there, and `Held` if the thread came from another store and was not released.
     """
     env = await env.run_blocking(partial(on_timeline, env, kept.record.timeline))
     await env.run_blocking(partial(check_released, env.space))
+    if kept.record.again:
+        return await _retry(env, kept, shape=shape, begun=begun)
     waiting = await env.run_blocking(partial(queue.queued, env.space, kept.record))
     if waiting is None:
         return await earlier(env, kept.record.id, shape=shape)
@@ -281,11 +300,7 @@ async def _given_again(
             if kept.record.state == "waiting" and await env.run_blocking(partial(is_decided, env, id)):
                 return await resume(env, id, shape=shape, begun=begun)
             if kept.record.state == "failed" and retry:
-                await reconcile_left(env, kept.record)
-                start, model = await env.run_blocking(partial(_retaken, env, kept))
-                if begun is not None:
-                    begun(start)
-                return await LiveRun(env, start, model, shape=shape).go()
+                return await _retry(env, kept, shape=shape, begun=begun)
         except (Busy, Moved):
             if await env.run_blocking(partial(records.read, env.space, id)) == kept:
                 raise
@@ -297,6 +312,16 @@ async def _given_again(
             if not retry or record.kind != CALLER_CANCELLED:
                 raise
             # Only the other caller was cancelled: the one that waited here goes on with the run.
+
+
+async def _retry(
+    env: RunEnvironment, kept: VersionedRun, *, shape: Any, begun: Callable[[Started], None] | None
+) -> Result:
+    await reconcile_left(env, kept.record)
+    start, model = await env.run_blocking(partial(_retaken, env, kept))
+    if begun is not None:
+        begun(start)
+    return await LiveRun(env, start, model, shape=shape).go()
 
 
 def _retaken(env: RunEnvironment, kept: VersionedRun) -> tuple[Started, Model]:
@@ -323,7 +348,7 @@ def _continued(
         model = current_model(env, line=record.line, sure=True)
         try:
             backend = RecordedBackend(model.backend, server_of(model))
-            if record.state == "failed":
+            if record.state == "failed" or record.again:
                 return retried(env, kept, held, revision, backend=backend), model
             return continued(env, kept, held, revision, backend=backend, deaths=deaths), model
         except Moved:
@@ -386,11 +411,20 @@ def cancel(env: RunEnvironment, id: str | None, why: str, by: str | None = None)
 
 async def end_cancelled(env: RunEnvironment, record: RunRecord) -> RunRecord:
     """End a run that was asked to stop, unless a process runs it."""
-    if record.state in ENDED or await env.run_blocking(partial(lives, env, record)):
-        return record
-    kept = await env.run_blocking(partial(records.read, env.space, record.id))
-    if kept.record.state in ENDED:  # by its own process, since it was asked to stop
-        return kept.record
+    while record.state not in ENDED and not await env.run_blocking(partial(lives, env, record)):
+        kept = await env.run_blocking(partial(records.read, env.space, record.id))
+        try:
+            if kept.record.state not in ENDED:  # else by its own process, since it was asked to stop
+                return await _end_unrun(env, kept)
+        except (Busy, Moved):  # another process has taken it over just now
+            if await env.run_blocking(partial(records.read, env.space, record.id)) == kept:
+                raise
+        record = kept.record
+    return record
+
+
+async def _end_unrun(env: RunEnvironment, kept: VersionedRun) -> RunRecord:
+    record = kept.record
     if not await env.run_blocking(partial(_can_commit, env.space, record)):
         return await env.run_blocking(partial(end_undone, env.space, record))
     env = await env.run_blocking(partial(on_timeline, env, record.timeline))
@@ -481,7 +515,7 @@ async def _finish_first(env: RunEnvironment, id: str) -> None:
         if (await env.run_blocking(partial(records.read, env.space, id))).record.state not in ENDED:
             raise
     except (Lost, Busy):
-        return
+        return  # another process has taken it over, and the caller looks again
 
 
 def _as_its_own(env: RunEnvironment, id: str) -> RunEnvironment:

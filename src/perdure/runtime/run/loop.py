@@ -31,6 +31,7 @@ from perdure.errors import Moved, PerdureError, RunFailed
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space
 from perdure.ledger import snapshot
+from perdure.ledger.calls import count_settled
 from perdure.model.context import Context
 from perdure.model.event import Event, RunFinished, RunStarted
 from perdure.model.message import Message, has_media
@@ -434,6 +435,7 @@ class LiveRun:
         """Read the conversation of the timeline, and the messages that came in with the run."""
         started = self._started
         at = started.before if started.fresh else self._journal.head.commit
+        self._model_input.epoch = started.lease.epoch
         self._model_input.read_conversation(self._active.model, at, self._journal.root, started.said)
 
     def _take_over(self, takeover: Takeover, heard: Sequence[CellWrite]) -> None:
@@ -638,14 +640,11 @@ class LiveRun:
             self._model_input.cache(at)
         if record.state == "waiting" or not self._started.fresh:
             return result_of(self._env.space, record, at=at, shape=self._shape)
-        counts = self._model_input.counts
         return Result(
             run=record.id,
             status=record.state,
             text="" if record.stop is not None and record.stop.reason == "guard" else self._text,
-            calls=counts.calls,
-            failed_calls=counts.failed_calls,
-            unclear_calls=counts.unclear_calls,
+            **count_settled(self._env.space, self._model_input.settled)._asdict(),
             usage=self._usage,
             cost=self._cost,
             steps=self._counters.steps,

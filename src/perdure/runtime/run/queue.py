@@ -9,8 +9,8 @@ last time of an input without one, so inputs that are scheduled for later are no
 
 The space `work` belongs to the workers of a store.  A worker that has nothing to do arms the bell there before it looks
 once more, and then waits for news of that space.  A program that has made work for a worker rings: it empties the cell
-if it is armed, and writes nothing if it is not.  A bell that is not rung, because the program has died, costs time and
-no work: workers also look by themselves.
+if it is armed, and writes nothing if it is not.  The workers of its own opening it wakes at once, before that write.  A
+bell that is not rung, because the program has died, costs time and no work: workers also look by themselves.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from perdure.model.digest import Kind, Object, digest_of
 from perdure.model.message import decode_message, encode_message
 from perdure.model.run import ENDED, QUEUES, HeadPolicy, OnFailure, RunRecord
 from perdure.runtime.calls import recovery
-from perdure.runtime.run.start import INPUT, Inbound, Input, RunRequest, given_before_as, inbound, other_words
+from perdure.runtime.run.calls_of_run import check_retry
+from perdure.runtime.run.start import RunRequest
 from perdure.runtime.session import records
 from perdure.runtime.session.environment import RunEnvironment
-from perdure.runtime.session.records import QUEUE, WORK
+from perdure.runtime.session.inputs import Inbound, Input, given_before_as, inbound, naming, other_words
+from perdure.runtime.session.records import QUEUE, WORK, VersionedRun
 from perdure.runtime.session.result import Result, last_of, result_of
 from perdure.runtime.tools.waiting import When, moment
 
@@ -88,9 +90,9 @@ def queue(
 ) -> str:
     """Queue an input for a worker, and return the id of its run; None as `at`: as soon as its turn comes.
 
-    The same id again returns the same run, begun or not.  Raises `Invalid`, having queued nothing, if there is no input
-    or no such time, `Sealed` if the timeline takes no more writes, and `Conflict` if the id was given before with other
-    words.
+    The same id again returns the same run, begun or not; one that has failed is queued again, and a worker retries it.
+    Raises `Invalid`, having queued nothing, if there is no input or no such time, `Sealed` if the timeline takes no more
+    writes, and `Conflict` if the id was given before with other words, or the failed run cannot be retried.
     """
     space, timeline = env.space, env.timeline
     due = None if at is None else moment(space.engine, at)
@@ -102,6 +104,10 @@ def queue(
         attempts.begin()
         run = given_before_as(space, timeline, arrived)
         if run is not None:
+            try:
+                _queue_again(env, records.read(space, run), due)
+            except Moved:
+                continue  # it was queued again or retried just now, or another input was queued
             return run
         head = reader.unsealed_head(space, timeline)
         now, count = time_of_day(space.engine), space.engine.cell(space.name, QUEUES)
@@ -130,8 +136,45 @@ def queue(
         except Moved:
             continue  # another input was queued just now
         if arrived.op_id is None or given_before_as(space, timeline, arrived) == record.id:
-            ring(space)
+            ring(env)
             return record.id
+
+
+def _queue_again(env: RunEnvironment, kept: VersionedRun, due: int | None) -> None:
+    """Queue a run for a worker that has failed, before every other input of its timeline; None: as soon as that can be.
+
+    A later turn would rest on the failure, and then the run could not be retried.
+    """
+    space, record = env.space, kept.record
+    if record.state != "failed" or record.parent is not None:
+        return
+    reader.unsealed_head(space, record.timeline)
+    check_retry(space, record, asked=env.agent.toolbox)
+    now, count = time_of_day(space.engine), space.engine.cell(space.name, QUEUES)
+    last = _last_place(space, count)
+    first = next(_cells(space, record.timeline, until=max(now, last)), None)
+    earliest = records.at_once(space.engine, record) if first is None else _time_of(first)
+    writes, queued_again = records.moved(
+        kept,
+        "created",
+        at=now,
+        # Another place each time: the cell of a place is written once.
+        due=min(earliest, record.begun_at) - record.dues - 1 if due is None else due,
+        again=True,
+        scheduled=due is not None,
+        thread=space.label,
+        why=None,
+        kind=None,
+    )
+    value = canonical.encode_struct(QueuedInput(messages=()))  # it is in the history
+    records.apply(
+        space,
+        "queue again",
+        *writes,
+        CellWrite(name=records.queue_name(queued_again.record), expected=0, value=value),
+        CellWrite(name=QUEUES, expected=count.revision if count else 0, value=canonical.encode(last)),
+    )
+    ring(env)
 
 
 async def wait(env: RunEnvironment, id: str, seconds: float | None = None) -> Result:
@@ -205,9 +248,8 @@ def _enter(space: Space, arrived: Inbound, record: RunRecord, count: Cell | None
         *records.new(record),
         CellWrite(name=records.queue_name(record), expected=0, value=value),
         CellWrite(name=QUEUES, expected=count.revision if count else 0, value=canonical.encode(last)),
+        *naming(arrived, record.id),
     ]
-    if arrived.op_id is not None:
-        cells.append(CellWrite(name=INPUT + arrived.op_id, expected=0, value=canonical.encode(record.id)))
     records.apply(
         space,
         "queue",
@@ -293,12 +335,17 @@ def check_turn(space: Space, record: RunRecord) -> None:
         )
 
 
-def ring(space: Space) -> None:
-    """Wake the workers that wait.  An error is no failure: they look by themselves."""
+def ring(env: RunEnvironment) -> None:
+    """Wake the workers that wait: those of this opening at once, the others by the bell.
+
+    An error is no failure: they look by themselves.
+    """
+    env.store_runtime.wake_workers()
+    engine = env.space.engine
     with suppress(PerdureError):
-        cell = space.engine.cell(WORK, _BELL)
+        cell = engine.cell(WORK, _BELL)
         if cell is not None and cell.value is not None:
-            _set_bell(space.engine, cell, None)
+            _set_bell(engine, cell, None)
 
 
 def arm(engine: Engine) -> None:

@@ -211,9 +211,12 @@ async def _take_queued(env: RunEnvironment, kept: VersionedRun) -> Result | None
 async def _fail_unbegun(env: RunEnvironment, kept: VersionedRun, error: PerdureError) -> Result:
     """Fail a queued run that no model can take; its input is committed first, so it is read and can be retried.
 
-    If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
+    One that had failed before, and cannot be retried now, has its input in the history.  If the timeline does not take the input, because it is sealed or another agent's, the record has the words.
     """
     space, why, kind = env.space, said_by(error), type(error).__name__
+    if kept.record.again:
+        await env.run_blocking(partial(_end_unbegun, space, kept, "failed", why, kind=kind))
+        return Result(run=kept.record.id, status="failed", why=why, kind=kind)
     waiting = await env.run_blocking(partial(queue.queued, space, kept.record))
     if waiting is None:
         raise error  # another process has begun it just now
@@ -286,8 +289,9 @@ def reached(space: Space, record: RunRecord) -> str:
     return f"{head.head.commit if head else None} {ledger.position}"
 
 
-def release(space: Space, id: str) -> bool:
+def release(env: RunEnvironment, id: str) -> bool:
     """Let workers take a run again that was set aside; False if it was not."""
+    space = env.space
     attempts = Attempts(f"run '{id}'", f"run '{id}' was not released")
     while True:
         attempts.begin()
@@ -297,7 +301,7 @@ def release(space: Space, id: str) -> bool:
         write, _ = records.changed(kept, aside_at=None, deaths=0, died_at=None)
         with suppress(Moved):
             records.apply(space, "release", write)
-            queue.ring(space)
+            queue.ring(env)
             return True
 
 

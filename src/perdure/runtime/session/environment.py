@@ -206,6 +206,12 @@ class StoreRuntime:
         self.imports, self.started = IdentifiedImports(), StartedCalls()
         self._lock = threading.Lock()
         self._background: set[threading.Thread] = set()
+        self.workers = set[threading.Event]()  # set when this process has work for one: each worker's here
+
+    def wake_workers(self) -> None:
+        """Let the workers of this opening look for work at once."""
+        for woken in tuple(self.workers):
+            woken.set()
 
     def after_fork_in_child(self) -> None:
         """Leave runs, watchers and threads to the parent."""

@@ -35,6 +35,7 @@ __all__ = ["PromptState", "PromptCache", "empty"]
 _KEPT_MAX = 256
 _BEHIND_MAX = 64
 _SETTINGS_MAX = 64
+_NEXT_EPOCH = 2  # later: one run has released the lease, and the next one has taken it
 
 
 class PromptState:
@@ -51,6 +52,7 @@ class PromptState:
         "_weight",
         "at",
         "conversation",
+        "epoch",
         "has_cut_results",
         "kept",
         "unsettled",
@@ -61,6 +63,7 @@ class PromptState:
         """Start with the context that was built for a commit; None is before the first."""
         self._space, self._drawn = space, drawn
         self.at, self.conversation = at, drawn.conversation
+        self.epoch = 0  # of the lease under which it was cached
         self._unweighed: list[Message] = list(self.conversation.messages())
         self._size = size_of(self._unweighed)  # of the messages whose tokens were not counted
         self._weight = Weight()  # of the messages whose tokens were counted
@@ -171,6 +174,7 @@ class PromptState:
             harmless=drawn.harmless,
             checkpoint=drawn.checkpoint_digest,
             lead=lead,
+            before_lead=drawn.before_lead if lead is not None else 0,
             note=body_of(note).digest if note is not None else None,
             memory=tuple(memory),
             cut=dict(drawn.cuts.texts),
@@ -213,13 +217,16 @@ class PromptCache:
             while len(self._settings) > _SETTINGS_MAX:
                 self._settings.popitem(last=False)
 
-    def take(self, space: Space, timeline: str, at: Digest | None) -> PromptState | None:
+    def take(self, space: Space, timeline: str, at: Digest | None, epoch: int) -> PromptState | None:
         """Take out the prompt of a timeline, brought up to the commit `at`; None if it has to be built.
 
-        The caller owns it and may add to it.
+        The caller owns it and may add to it.  `epoch` is that of its lease.  A redaction moves the lease, and so does
+        a run, so unless only the last run has released it the prompt may have words that are gone.
         """
         with self._lock:
             kept = self._kept.pop((space.name, timeline), None)
+        if kept is not None and epoch != kept.epoch + _NEXT_EPOCH and space.has_redactions:
+            return None
         if kept is not None and kept.at == at:
             return kept
         if kept is not None:
@@ -232,8 +239,9 @@ class PromptCache:
                 return kept
         return None
 
-    def give(self, space: Space, timeline: str, prompt_state: PromptState) -> None:
-        """Cache a prompt for the next run on the timeline."""
+    def give(self, space: Space, timeline: str, prompt_state: PromptState, epoch: int) -> None:
+        """Cache a prompt for the next run on the timeline; `epoch` is that of the lease of this one."""
+        prompt_state.epoch = epoch
         with self._lock:
             self._kept[space.name, timeline] = prompt_state
             while len(self._kept) > _KEPT_MAX:

@@ -304,6 +304,8 @@ def moved(
     before = kept.record
     if to != before.state or to == "running":
         check_run_step(before, to)
+    if before.again and to != "created":
+        fields["again"] = False
     if due != before.due:
         fields |= {"due": due, "dues": before.dues + (due is not None)}
     if (before.state == "waiting") == (to == "waiting"):

@@ -22,7 +22,6 @@ from perdure.history import reader
 from perdure.history.ancestry import of_run
 from perdure.history.space import Space, SpentByModel, read_record
 from perdure.ledger import calls, decisions, tickets
-from perdure.model.call import CallCounts
 from perdure.model.canonical import prepared
 from perdure.model.digest import Digest
 from perdure.model.event import GuardRefused, MessageAppended, RunFinished, ToolCallSuspended
@@ -78,7 +77,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     failed_calls: tuple[
         str, ...
     ] = ()  # those of them that failed: the tool raised, or says that it was not done
-    unclear_calls: tuple[str, ...] = ()  # those with an unknown outcome
+    unclear_calls: tuple[str, ...] = ()  # those whose outcome is unknown, also by now
     usage: Usage = Usage()
     cost: Cost = Cost()  # of its steps, as far as their prices are known
     steps: int = 0  # how often the model was asked
@@ -128,13 +127,14 @@ def result_of(space: Space, record: RunRecord, *, at: Digest | None, shape: Any 
     """Read the result of a run from its commits up to `at`."""
     steps = of_run(space, record.id, at)
     spoken = _spoken(steps)
+    counts = calls.count_settled(space, settled_in(step.changeset for step in steps))
     is_refused = record.stop is not None and record.stop.reason == "guard"
     return Result(
         run=record.id,
         status=record.state,
         text=decode_message(space.body(spoken[-1].body)).text if spoken and not is_refused else "",
         approvals=_waiting(space, record, steps, at) if record.state == "waiting" else (),
-        **CallCounts.of(settled_in(step.changeset for step in steps))._asdict(),
+        **counts._asdict(),
         usage=_usage(spoken),
         cost=_cost(spoken),
         steps=len(spoken),

@@ -8,9 +8,6 @@ calls of the round.  Nothing is written until `CallStateView.finish` returns the
 
 The call's scratch is under a prefix of its own in the thread's state.  It is kept while the call is suspended,
 and removed when the call settles.  Paths that are declared with call scope are there too.
-
-A search of memory sees the memory as it was when the call looked.  What the call adds or forgets is durable
-with its result and visible with its round's commit; until then only the call itself sees it, by id.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from threading import RLock
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
@@ -33,26 +30,17 @@ from perdure.history.changes.patch_builder import Ops, Patched, Touched
 from perdure.history.changes.values import Given, StoredValue, declared, typed
 from perdure.history.space import Space
 from perdure.ledger import results
-from perdure.memory import OwnerMemory, Recall, relevant
+from perdure.memory import OwnerMemory
 from perdure.memory.owner_memory import Line
-from perdure.memory.visibility import Visibility
-from perdure.memory.write import until
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest, Kind, Object
-from perdure.model.memory import (
-    ItemKind,
-    MemoryChange,
-    MemoryItem,
-    Remembering,
-    check_item,
-    check_item_id,
-    remade,
-)
+from perdure.model.memory import Remembering
 from perdure.model.patch import Delete, Put, Stored
 from perdure.model.text import well_formed
 from perdure.model.ticket import CHILD_RUN, OnTimeout, Resume, Verdict
 from perdure.runtime.events import CallProgress
+from perdure.runtime.tools.call_memory import CallMemory
 from perdure.runtime.tools.waiting import (
     Children,
     ChildRunner,
@@ -65,14 +53,11 @@ from perdure.runtime.tools.waiting import (
 __all__ = [
     "Call",
     "CallMap",
-    "CallMemory",
     "CallStateView",
     "Children",
-    "NoMemory",
     "Outcome",
     "OutcomeKind",
     "Ruling",
-    "SaidBy",
     "Suspended",
     "Suspension",
     "scratch_prefix",
@@ -82,11 +67,7 @@ _T = TypeVar("_T")
 
 OutcomeKind: TypeAlias = Literal["done", "not_done", "dont_know"]
 
-SaidBy: TypeAlias = Literal["user", "model", "tool", "import"]
-"""The sources that a tool may name for what it remembers; `system` is Perdure's own."""
-
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_MEMORY_WRITES_MAX = 1_000
 PROGRESS_SECONDS = 0.1  # between two words of progress of one call
 PROGRESS_CHARACTERS = 500
 
@@ -185,7 +166,7 @@ class Call:
 
     @property
     def memory(self) -> CallMemory:
-        """The memory of the thread's owner, across threads and agents: `add`, `search`, `forget`."""
+        """The memory of the thread's owner, across threads and agents: `add`, `edit`, `search`, `get`, `forget`."""
         return self._state().memory
 
     def read_artifact(self, reference: str) -> bytes:
@@ -338,112 +319,6 @@ def _microseconds(duration: float | timedelta | None) -> int | None:
     return round(seconds * 1_000_000)
 
 
-class NoMemory(Invalid):
-    """A call asked for memory on a thread without an owner.  Nothing was read or written."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this thread has no owner, and so no memory; nothing was read or written.",
-            code="memory_missing",
-            advice="Begin threads with owner=.",
-        )
-
-
-class CallMemory:
-    """The memory of the owner of a call's thread."""
-
-    __slots__ = ("_gate", "_line", "_memory", "_root", "_written")
-
-    def __init__(self, memory: OwnerMemory | None, line: Line, gate: _Gate) -> None:
-        """See what `line` sees, while `gate` is open; `memory` is None where the thread has no owner."""
-        self._memory, self._line, self._gate = memory, line, gate
-        self._root: Digest | None = None
-        self._written: dict[str, MemoryChange] = {}
-
-    def add(
-        self,
-        text: str,
-        *,
-        kind: ItemKind = "semantic",
-        scope: str = "user",
-        id: str | None = None,
-        trust: SaidBy = "tool",
-        expires: datetime | timedelta | None = None,
-    ) -> str:
-        """Remember `text` for the thread's owner and return its id.  It is visible when the call's round is committed.
-
-        It replaces an item of the same `id`; None: one that says the same, if any.  `trust` is the source of it.
-        """
-        memory = self._open()
-        if str(trust) == "system":
-            raise Invalid(
-                "a tool cannot remember with the trust of the system; nothing was remembered.",
-                code="trust_not_allowed",
-                advice="Name the source, for instance the user.",
-            )
-        now = memory.space.clock()
-        wanted = MemoryItem(
-            text=remade(text), kind=kind, scope=scope, trust=trust, at=now, expires_at=until(expires, now)
-        )
-        item = check_item(wanted)
-        id = Visibility(memory, None, self._line).id_for(item, self._written) if id is None else id
-        self._write(MemoryChange(id=check_item_id(id), item=item))
-        return id
-
-    def search(
-        self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None
-    ) -> Recall:
-        """Return the items about `query`, the best first."""
-        memory = self._open()
-        found = relevant(memory, query, limit=limit, kind=kind, scope=scope, line=self._line)
-        self._root = found.sight.root
-        return found
-
-    def get(self, id: str) -> str:
-        """Return the text of one item, with this call's own writes; raises `NotFound`."""
-        memory = self._open()
-        own = self._written.get(check_item_id(id))
-        if own is not None and own.item is not None:
-            return own.item.text
-        visibility = Visibility(memory, None, self._line)
-        found = None if own is not None else visibility.item(id)
-        self._root = visibility.sight.root
-        if found is None or not found.counts or found.version.item is None:
-            raise NotFound(
-                f"'{memory.owner}' has no item '{id}' in memory; nothing was read.",
-                code="memory_item_not_found",
-                owner=memory.owner,
-                item=id,
-            )
-        return found.version.item.text
-
-    def forget(self, id: str) -> None:
-        """Forget an item; raises `NotFound` if there is none."""
-        self.get(id)
-        self._write(MemoryChange(id=id))
-
-    def finish(self) -> Remembering | None:
-        """Return what the call did to memory; None if that is nothing."""
-        is_any = self._written or self._root is not None
-        return Remembering(written=tuple(self._written.values()), root=self._root) if is_any else None
-
-    def _write(self, written: MemoryChange) -> None:
-        self._written.pop(written.id, None)
-        if len(self._written) >= _MEMORY_WRITES_MAX:
-            raise Invalid(
-                f"one call writes at most {_MEMORY_WRITES_MAX} items; this one was not remembered.",
-                code="too_many_memory_writes",
-                limit=_MEMORY_WRITES_MAX,
-            )
-        self._written[written.id] = written
-
-    def _open(self) -> OwnerMemory:
-        self._gate.check()
-        if self._memory is None:
-            raise NoMemory
-        return self._memory
-
-
 def scratch_prefix(call: str) -> str:
     """Return the prefix of a call's scratch in the thread's state, without a closing '/'."""
     if _PLAIN_ID.match(call):
@@ -574,10 +449,11 @@ class CallStateView:
         "_finished",
         "_gate",
         "_line",
+        "_memory",
+        "_owner_memory",
         "_prefix",
         "_root",
         "_space",
-        "memory",
         "reads",
         "scratch",
         "thread",
@@ -600,8 +476,9 @@ class CallStateView:
         `memory` is the owner's, as `line` sees it; None: the thread has no owner.
         """
         self._gate = _Gate()
-        self.memory = CallMemory(memory, line or (space.name, None), self._gate)
         self._space, self._root, self._line = space, root, line
+        self._owner_memory = memory
+        self._memory: CallMemory | None = None  # until the tool asks for it, which few do
         self._call_scoped = call_scoped
         self._prefix = scratch_prefix(call)
         self._finished = False
@@ -611,6 +488,19 @@ class CallStateView:
             self._gate, lambda: Ops(space, root), prefix=self._prefix, defaults=self._own(defaults or {})
         )
         self._agent = None if agent is None else CallMap(self._gate, lambda: Ops(*agent, into=space))
+
+    @property
+    def memory(self) -> CallMemory:
+        """The memory of the owner; its methods raise `Invalid` where there is no owner."""
+        with self._gate.lock:
+            if self._memory is None:
+                line = self._line or (self._space.name, None)
+                self._memory = CallMemory(self._owner_memory, line, self._gate.check)
+            return self._memory
+
+    def remembered(self) -> Remembering | None:
+        """Return what the call did to memory; None if that is nothing."""
+        return None if self._memory is None else self._memory.finish()
 
     @property
     def agent(self) -> CallMap:

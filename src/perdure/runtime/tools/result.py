@@ -11,22 +11,36 @@ import datetime
 import decimal
 import enum
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import msgspec
 
-from perdure.context.render.conversation import kept_as
+from perdure.context.render.conversation import WAITING, kept_as
 from perdure.model.artifact import sniff
 from perdure.model.call import Status
 from perdure.model.canonical import DEPTH_MAX, Json
 from perdure.model.message import BLOCKS, Block, File, Image, Message, ReasoningSummary, Text, ToolResult
 from perdure.model.names import with_article
 from perdure.model.text import SHOWN_BYTES, cut, described, shortened, shown, well_formed
+from perdure.providers.wire.call_pairs import NO_RESULT
 from perdure.runtime.tools.signature import opened
 
-__all__ = ["PREVIEW_BYTES", "StoredResult", "NoResult", "keep", "preview", "explain"]
+__all__ = [
+    "DONE_ELSEWHERE",
+    "NEVER_RECORDED",
+    "OUTCOME_UNKNOWN",
+    "PREVIEW_BYTES",
+    "NoResult",
+    "StoredResult",
+    "explain",
+    "keep",
+    "preview",
+    "stands_for_none",
+    "tells_no_outcome",
+]
 
 PREVIEW_BYTES = SHOWN_BYTES
 TEXT_TYPE, JSON_TYPE = "text/plain; charset=utf-8", "application/json"
@@ -126,6 +140,38 @@ _WORDS: dict[NoResult, str] = {
     ),
     "waiting": "The call to {tool} waits for a decision{why}. It has not been run.",
 }
+
+
+# What a model is shown of a call that has no result in the conversation.
+OUTCOME_UNKNOWN = "The outcome of this call is unknown. It may have happened. Do not simply repeat it."
+NEVER_RECORDED = "What became of this call was never recorded. It may have happened. Do not simply repeat it."
+DONE_ELSEWHERE = (
+    "This call was carried out, on another line of this conversation; its result is not shown here. "
+    "Do not repeat it."
+)
+_IN_PLACE_OF_NONE = frozenset({NO_RESULT, WAITING, OUTCOME_UNKNOWN, NEVER_RECORDED, DONE_ELSEWHERE})
+_UNKNOWN_IN_A_RUN = re.compile(
+    r"Error: the outcome of this call to .* is unknown.* It may have happened", re.DOTALL
+)
+
+
+def stands_for_none(result: ToolResult) -> bool:
+    """True if a sentence of ours is in the place of a result that a call does not have.
+
+    Formats without a mark of an error begin one with the word.
+    """
+    return _words(result).removeprefix("Error: ") in _IN_PLACE_OF_NONE
+
+
+def tells_no_outcome(result: ToolResult) -> bool:
+    """True if a result is a sentence of ours that leaves open what the call did."""
+    return stands_for_none(result) or _UNKNOWN_IN_A_RUN.match(_words(result)) is not None
+
+
+def _words(result: ToolResult) -> str:
+    """Return the text of a result that is one text; empty for any other."""
+    only = result.content[0] if len(result.content) == 1 else None
+    return only.text if isinstance(only, Text) else ""
 
 
 def _text(text: str) -> StoredResult:

@@ -33,14 +33,13 @@ from perdure.server.limited_handle import awaitable
 from perdure.server.problems import HttpProblem
 from perdure.server.routing import HttpCall, LineQuery, OnLoop, route
 from perdure.server.streams import EventStream, frames, watched
+from perdure.shapes.comparison import MergeShape, PicksShape
 from perdure.shapes.ledger import CallAfter, DecidedCall, OneRun, RunResult, RunShape
-from perdure.shapes.lookup import call_seen_from, lately, run_of
+from perdure.shapes.lookup import call_seen_from, run_of
 from perdure.shapes.threads import (
     BegunThread,
     ForkShape,
     HeadMove,
-    MergeShape,
-    PickShape,
     PromoteShape,
     ReportShape,
     SwitchShape,
@@ -152,6 +151,7 @@ def run(call: HttpCall, query: LineQuery, body: RunBody) -> RunResult | OneRun |
 
     With `Accept: text/event-stream` the answer is the events of the run.  Leaving does not stop it.
     With `queue` or `at` the input is queued for a worker (`perdure serve --work`), also while another run lives.
+    A run that failed is retried, or queued again, when the request is sent again with its Idempotency-Key.
     """
     id = call.op_id or call.server.new_id()
     if body.is_queued:
@@ -174,7 +174,8 @@ async def _run_on_loop(call: HttpCall, thread: aio.Thread, body: RunBody, id: st
         return await thread.off_loop(
             lambda: OneRun(thread=thread.id, run=RunShape.now(thread.target(), found))
         )
-    return await _begun(call, thread, thread.stream(body.text, id=id), lambda: _run_with(thread.target(), id))
+    stream = thread.stream(body.text, id=id)
+    return await _begun(call, thread, stream, lambda: thread.target().given(body.text, id=id))
 
 
 def can_go_on(thread: Thread, record: RunRecord) -> bool:
@@ -319,18 +320,6 @@ async def _begun(
     return await thread.off_loop(begun_run)
 
 
-def _run_with(thread: Thread, input: str) -> RunRecord | None:
-    """Return the run of that input: of this timeline if it has one, else of the timeline that this one began from."""
-
-    def made(is_here: bool) -> list[RunRecord]:
-        def wanted(each: RunRecord) -> bool:
-            return input in each.input and (not is_here or each.timeline == thread.timeline)
-
-        return lately(lambda last: thread.runs(limit=last), wanted, 1, others=False)
-
-    return (made(is_here=True) or made(is_here=False) or [None])[-1]
-
-
 class SteerBody(BaseBody, frozen=True, kw_only=True):
     """What the run should take into account."""
 
@@ -459,23 +448,28 @@ def merge(call: HttpCall, query: DryQuery, body: MergeBody) -> MergeShape:
 
 
 class PickBody(BaseBody, frozen=True, kw_only=True):
-    """The moment whose change of state is applied again, and which side wins a conflict."""
+    """What is applied again: moments, or ranges of turns such as 4..6, of the timeline `source`; which side wins a conflict."""
 
-    commit: str
+    commit: str | list[str]
+    source: str | None = None  # null: the timeline itself
     prefer: MergeSide | dict[str, MergeSide] | None = None
     reason: str | None = None
 
 
 @route("POST", "/v1/threads/{thread}/cherry-pick", "operate")
-def cherry_pick(call: HttpCall, query: DryQuery, body: PickBody) -> PickShape:
-    """Apply the change of state of one commit to a timeline again."""
+def cherry_pick(call: HttpCall, query: DryQuery, body: PickBody) -> PicksShape:
+    """Apply the changes of state of turns and commits to a timeline again, one commit for each, all or none."""
     thread, dry_run = call.target(query.timeline), query.dry_run
-    reason = body.reason or f"cherry-pick {body.commit}"
     taken = thread.cherry_pick(
-        body.commit, reason=reason, prefer=body.prefer, dry_run=dry_run, op_id=call.op_id
+        body.commit,
+        source=body.source,
+        reason=body.reason or None,
+        prefer=body.prefer,
+        dry_run=dry_run,
+        op_id=call.op_id,
     )
     call.head = taken.head
-    return PickShape.of(thread, body.commit, taken, dry_run=dry_run)
+    return PicksShape.of(thread, taken, dry_run=dry_run)
 
 
 class SwitchBody(BaseBody, frozen=True, kw_only=True):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
+from typing import Annotated
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType
 
 from perdure.errors import NotFound, StaleHead
 from perdure.model.memory import ItemKind
+from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
 from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
 from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
-from perdure.shapes.store import FoundShape, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
+from perdure.shapes.store import FoundShape, MemoryAdded, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
 
 __all__: list[str] = []
 
-_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS_ALONE = "`perdure memory search` searches by meaning too if the small model is installed."
 
 
@@ -98,28 +99,59 @@ def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
     return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
 
 
-class ItemBody(BaseBody, frozen=True, kw_only=True):
-    """What is right."""
+class NewItemBody(BaseBody, frozen=True, kw_only=True):
+    """What to remember, and until when; null: until it is forgotten."""
 
     text: str
+    kind: ItemKind = "semantic"
+    scope: str = "user"
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+@route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
+def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
+    """Remember something for an owner, as a user said it; an item that says the same is answered, and none is added."""
+    memory = _memory(call)
+    added = MemoryAdded.of(
+        memory,
+        None,
+        lambda: memory.add(
+            body.text,
+            kind=body.kind,
+            scope=body.scope,
+            expires=body.expires_at,
+            op_id=call.op_id,
+            author=call.access.name,
+        ),
+    )
+    call.status = 200 if added.known else 201
+    return added
+
+
+class EditBody(BaseBody, frozen=True, kw_only=True):
+    """What is right; what is left out stays, the words too if they are null.  An `expires_at` of null removes the end."""
+
+    text: str | None = None
+    kind: ItemKind | UnsetType = UNSET
+    scope: str | UnsetType = UNSET
+    trust: SaidBy | UnsetType = UNSET
+    expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
 
 
 @route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
-def edit_memory_item(call: HttpCall, body: ItemBody) -> MemoryShape:
-    """Correct the text of an item, whose author is a user from then on; its past stays in the history."""
-    memory = _memory(call)
-    old = memory.get(call.segments["item"])
-    expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
-    new = memory.add(
+def edit_memory_item(call: HttpCall, body: EditBody) -> MemoryShape:
+    """Correct an item; who said other words is a user unless `trust` names another, and its past stays in the history."""
+    edited = _memory(call).edit(
+        call.segments["item"],
         body.text,
-        kind=old.kind,
-        scope=old.scope,
-        id=old.id,
-        expires=expires,
+        kind=body.kind,
+        scope=body.scope,
+        trust=body.trust,
+        expires=body.expires_at,
         op_id=call.op_id,
         author=call.access.name,
     )
-    return MemoryShape.of(new)
+    return MemoryShape.of(edited)
 
 
 @route("DELETE", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)

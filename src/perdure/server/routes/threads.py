@@ -34,6 +34,7 @@ from perdure.server.routing import (
     route,
 )
 from perdure.server.thread_list import ThreadList
+from perdure.shapes.comparison import Comparison
 from perdure.shapes.conversation import (
     DAMAGED,
     WORDS_MAX,
@@ -65,7 +66,6 @@ from perdure.shapes.path_log import PathLog
 from perdure.shapes.store import BlameShape, EntryShape, StatePage, StateValue, whose
 from perdure.shapes.text import now, shortened, stamp
 from perdure.shapes.threads import (
-    Comparison,
     ContextShape,
     HeadShape,
     MovePage,

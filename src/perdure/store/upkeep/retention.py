@@ -47,7 +47,7 @@ from perdure.runtime.session import records
 from perdure.store.plumbing import directory
 from perdure.store.plumbing.run_fence import UNSETTLED
 
-__all__ = ["Erasure", "carry_out", "erase", "plan", "with_open_work"]
+__all__ = ["Erasure", "as_words", "carry_out", "erase", "plan", "with_open_work"]
 
 
 def open_lines(space: Space) -> Mapping[str, str]:
@@ -192,14 +192,14 @@ def _past_of(space: Space, id: str) -> tuple[set[str], bool]:
 def _holding(engine: Engine, owner: str, id: str, texts: set[str]) -> Iterator[str]:
     """Yield the threads of an owner in which one of these texts is, or a reference to the item that a model was shown."""
     reference = re.escape(f"/{quote(owner, safe='')}/{id}@".encode())
-    pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *map(_as_words, sorted(texts))]))
+    pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *map(as_words, sorted(texts))]))
     for thread, record in _threads(engine, RetentionPolicy(owners=(owner,))):
         facts = (fact for page in stored_objects.pages(engine, record.space) for fact in page)
         if any(fact.object is not None and pattern.search(fact.object.body) for fact in facts):
             yield thread
 
 
-def _as_words(text: str) -> bytes:
+def as_words(text: str) -> bytes:
     """Return a pattern of a text in JSON that finds it as whole words: "tea" is not in "steak".
 
     A letter of an escape, such as that of a new line, is no letter of a word.  Only ASCII has such borders: other

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
@@ -61,4 +62,4 @@ def ls(*, everywhere: Everywhere = EVERYWHERE) -> Agents:
         return Agents.of(store)
 
 
-AgentWord: TypeAlias = Annotated[str, Parameter(name="NAME", help="The agent's name")]
+AgentWord: TypeAlias = Annotated[str, Parameter(name="NAME", completer=in_store, help="The agent's name")]

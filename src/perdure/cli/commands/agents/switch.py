@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import meant_backend
 from perdure.cli.commands.switch_report import REFUSED, agent_for, report_shape, show_report
+from perdure.cli.completion import in_store
 from perdure.cli.errors import code_of
 from perdure.cli.hints import Subject, explain
 from perdure.cli.input.stores import reading, writing
@@ -72,7 +73,7 @@ class AgentSwitched(Answer, frozen=True, kw_only=True):
 
 
 def switch(
-    agent: Annotated[str, Parameter(name="NAME", help="The agent's name")],
+    agent: Annotated[str, Parameter(name="NAME", completer=in_store, help="The agent's name")],
     /,
     *,
     to: ToBackend,

@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.artifacts.shapes import digest_of
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
@@ -44,7 +45,9 @@ def get(
     artifact: Annotated[
         str,
         Parameter(
-            name="ARTIFACT", help="Its digest, the first digits of it, its name, or a reference artifact://…"
+            name="ARTIFACT",
+            completer=in_store,
+            help="Its digest, the first digits of it, its name, or a reference artifact://…",
         ),
     ],
     /,

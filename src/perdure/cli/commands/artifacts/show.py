@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.artifacts.shapes import digest_of
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
 from perdure.cli.output.answer import Answer
@@ -48,7 +49,9 @@ def show(
     artifact: Annotated[
         str,
         Parameter(
-            name="ARTIFACT", help="Its digest, the first digits of it, its name, or a reference artifact://…"
+            name="ARTIFACT",
+            completer=in_store,
+            help="Its digest, the first digits of it, its name, or a reference artifact://…",
         ),
     ],
     /,

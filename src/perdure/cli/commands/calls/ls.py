@@ -164,5 +164,4 @@ def _of(store: Store, thread: str, run: str | None, limit: int | None) -> list[t
 def _shapes(store: Store, found: list[tuple[str, CallRecord]]) -> Iterator[CallRecordShape]:
     for thread, record in found:
         with suppress(NotFound):  # the call of a thread that was removed
-            traced = store.thread(thread).trace(record.id, history=False)
-            yield CallRecordShape.of(thread, record, traced.arguments)
+            yield CallRecordShape.traced(store.thread(thread), record)

@@ -25,6 +25,7 @@ from perdure.cli.commands.calls.show import show_json
 from perdure.cli.commands.chat.output import paint
 from perdure.cli.commands.models.shapes import known_backend, known_models
 from perdure.cli.commands.switch_report import report_shape, show_switch
+from perdure.cli.completion import in_store
 from perdure.cli.errors import FAILED, USAGE, code_of, report
 from perdure.cli.hints import Subject, command, explain
 from perdure.cli.input.json_input import with_argument
@@ -32,7 +33,7 @@ from perdure.cli.input.suggestions import agent_names
 from perdure.cli.input.terminal import Terminal
 from perdure.cli.input.user_code import DeclaredNames, SwitchCode, declared_here, found_in, what_to_type
 from perdure.cli.input.users import os_user
-from perdure.cli.options import EVERYWHERE, Everywhere, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, Timeline
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Screen, console
@@ -498,6 +499,7 @@ def chat(
         str | None,
         Parameter(
             name="NAME",
+            completer=in_store,
             help="The agent's name; if left out, the only one that --code has",
             show_default=False,
         ),
@@ -506,7 +508,11 @@ def chat(
     *,
     thread: Annotated[
         str | None,
-        Parameter(metavar="ID", help="The thread; NAME-chat if left out. It is begun if it is not there"),
+        Parameter(
+            metavar="ID",
+            completer=in_store,
+            help="The thread; NAME-chat if left out. It is begun if it is not there",
+        ),
     ] = None,
     to: Annotated[
         str | None,
@@ -515,9 +521,7 @@ def chat(
             help="The backend, such as anthropic:claude-sonnet-5-5; a thread on another one is switched",
         ),
     ] = None,
-    owner: Annotated[
-        str | None, Parameter(metavar="NAME", help="The owner of the thread: a user, a customer")
-    ] = None,
+    owner: NewOwner = None,
     code: SwitchCode = None,
     timeline: Timeline = MAIN,
     everywhere: Everywhere = EVERYWHERE,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from perdure.cli.commands.models.shapes import known_backend
+from perdure.cli.completion import in_store
 from perdure.cli.input.lookup import view_at
 from perdure.cli.input.stores import reading
 from perdure.cli.options import EVERYWHERE, At, Everywhere, ThreadId, Timeline
@@ -64,6 +65,7 @@ def show(
         str | None,
         Parameter(
             name="CHECKPOINT",
+            completer=in_store,
             help="Its name, its digest or the first digits of it; the newest if left out",
             show_default=False,
         ),

@@ -17,8 +17,9 @@ from perdure.cli.commands.import_.report import (
     RefusedShape,
     of_conversation,
 )
+from perdure.cli.completion import in_store
 from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
-from perdure.cli.options import EVERYWHERE, Everywhere, OpId, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
 from perdure.engines import registry
@@ -70,6 +71,7 @@ _Thread: TypeAlias = Annotated[
     Parameter(
         name="--thread",
         metavar="ID",
+        completer=in_store,
         help="SOURCE is a request, a reply or a message list, JSON, that is added to this thread",
     ),
 ]
@@ -94,11 +96,9 @@ _Agent: TypeAlias = Annotated[
     Parameter(
         name="--agent",
         metavar="NAME",
+        completer=in_store,
         help="The agent of threads that are made; of sessions, named like the tool",
     ),
-]
-_Owner: TypeAlias = Annotated[
-    str | None, Parameter(name="--owner", metavar="NAME", help="The owner of the threads: a user, a customer")
 ]
 _Provider: TypeAlias = Annotated[
     str | None,
@@ -138,7 +138,7 @@ def import_(
     session: _Session = None,
     format: _Format = None,
     agent: _Agent = None,
-    owner: _Owner = None,
+    owner: NewOwner = None,
     provider: _Provider = None,
     model: _Model = None,
     whole: _Whole = False,

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading, server_installed, writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
@@ -33,6 +34,36 @@ KeyName: TypeAlias = Annotated[
     str, Parameter(name="NAME", help="The name of the key, under which decisions are recorded")
 ]
 _Names: TypeAlias = list[str] | None
+_Agents: TypeAlias = Annotated[
+    _Names,
+    Parameter(
+        name="--agent",
+        metavar="NAME",
+        completer=in_store,
+        negative=(),
+        help="Only threads of this agent; may be repeated",
+    ),
+]
+_Owners: TypeAlias = Annotated[
+    _Names,
+    Parameter(
+        name="--owner",
+        metavar="NAME",
+        completer=in_store,
+        negative=(),
+        help="Only threads of this owner; may be repeated",
+    ),
+]
+_Threads: TypeAlias = Annotated[
+    _Names,
+    Parameter(
+        name="--thread",
+        metavar="ID",
+        completer=in_store,
+        negative=(),
+        help="Only this thread; may be repeated",
+    ),
+]
 
 
 class KeyShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,22 +133,9 @@ def add(
         list[Literal["viewer", "operator", "approver", "admin"]],
         Parameter(name="--role", negative=(), help="What the key allows; may be repeated"),
     ],
-    agent: Annotated[
-        _Names,
-        Parameter(
-            name="--agent", metavar="NAME", negative=(), help="Only threads of this agent; may be repeated"
-        ),
-    ] = None,
-    owner: Annotated[
-        _Names,
-        Parameter(
-            name="--owner", metavar="NAME", negative=(), help="Only threads of this owner; may be repeated"
-        ),
-    ] = None,
-    thread: Annotated[
-        _Names,
-        Parameter(name="--thread", metavar="ID", negative=(), help="Only this thread; may be repeated"),
-    ] = None,
+    agent: _Agents = None,
+    owner: _Owners = None,
+    thread: _Threads = None,
     person_header: Annotated[
         str | None,
         Parameter(metavar="HEADER", help="For a proxy with a login: the header in which it names the person"),

@@ -5,50 +5,48 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec import UNSET
 
-from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.commands.memory.shapes import Owner, end_of, memory_with
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
-from perdure.errors import NotFound
 from perdure.model.memory import ItemKind, Trust
 from perdure.model.names import id_meant, with_article
-from perdure.shapes.store import MemoryShape
-from perdure.store.memory import Memory
-from perdure.store.plumbing.handles import system_clock
+from perdure.shapes.store import MemoryAdded, MemoryShape
 
 __all__ = ["MemoryAddAnswer", "add", "edit"]
 
 
-_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class MemoryAddAnswer(Answer, frozen=True, kw_only=True):
+class MemoryAddAnswer(MemoryAdded, Answer, frozen=True, kw_only=True):
     """Something that is remembered now."""
-
-    item: MemoryShape
-    known: bool  # there was an item already that says the same; no other one was added
-    replaced: str | None = None  # the text that the item had before
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
         if self.known:
-            screen.say(
-                f"{self.item.owner} has that {self.item.kind} item already: ", (self.item.id, "digest")
+            whose = (
+                ""
+                if self.confirmed is None
+                else f", said by the {self.confirmed}; now the {self.item.trust} says it"
+            )
+            screen.sentence(
+                f"{self.item.owner} has that {self.item.kind} item already{whose}: ", (self.item.id, "digest")
             )
             return
         if self.replaced is not None:
-            screen.sentence(
-                f"Replaced for {self.item.owner}, was {self.replaced!r}: ", (self.item.id, "digest")
+            did = (
+                f"Changed for {self.item.owner}, with the words that it had: "
+                if self.replaced == self.item.text
+                else f"Replaced for {self.item.owner}, was {self.replaced!r}: "
             )
+            screen.sentence(did, (self.item.id, "digest"))
             return
         screen.say(
             f"Remembered for {self.item.owner}, as {with_article(self.item.kind)} item: ",
@@ -61,15 +59,19 @@ def add(
     /,
     *,
     owner: Owner,
-    kind: Annotated[ItemKind, Parameter(help="The kind of the item")] = "semantic",
+    kind: Annotated[
+        ItemKind | None,
+        Parameter(help="The kind of the item; semantic if left out", show_default=False),
+    ] = None,
     scope: Annotated[
-        str, Parameter(metavar="NAME", help="What it is about, such as user or project")
-    ] = "user",
+        str | None,
+        Parameter(metavar="NAME", help="What it is about, such as user or project; user if left out"),
+    ] = None,
     id: Annotated[
         str | None,
         Parameter(
             metavar="ID",
-            help="Its id, or the end of one as listed, replacing that item; a new one if left out",
+            help="Its id, or the end of one as listed, whose text is replaced; a new one if left out",
         ),
     ] = None,
     trust: Annotated[Trust, Parameter(help="The kind of its author")] = "user",
@@ -77,48 +79,76 @@ def add(
         str | None,
         Parameter(
             metavar="TIME",
-            help="How long to keep it, such as 12h, 30d, 4w or 1y; until it is forgotten if left out",
+            help="How long to keep it, such as 12h, 30d, 4w or 1y; forever, until it is forgotten, if left out",
         ),
     ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner
 
-    Without --id nothing is added if there is an item of the same text, kind, scope and trust, and neither expires.
+    Without --id nothing is added if there is an item of the same text, but for case and white space, and of the same kind
+    and scope, and neither expires; what a model or a tool noted becomes the user's who adds it. With the --id of an item
+    that is there, its kind, scope and end stay unless they are given; --keep forever removes the end.
     """
-    expires = None if keep is None else duration(keep)
     with writing(everywhere) as store:
         memory = store.memory(owner)
         if id is not None:
             id = id_meant(id, (each.id for each in memory.items()), what="item") or id
-        before = _text_of(memory, id)
-        began = system_clock()
-        item = memory.add(text, kind=kind, scope=scope, id=id, trust=trust, expires=expires, author=os_user())
-        return MemoryAddAnswer(item=MemoryShape.of(item), known=item.at < began, replaced=before)
-
-
-def _text_of(memory: Memory, id: str | None) -> str | None:
-    """Return the text of the item that has this id; None if there is none."""
-    with suppress(NotFound):
-        return None if id is None else memory.get(id).text
-    return None
+        adding = partial(
+            memory.add,
+            text,
+            kind=kind or UNSET,
+            scope=UNSET if scope is None else scope,
+            id=id,
+            trust=trust,
+            expires=end_of(keep),
+            author=os_user(),
+        )
+        return MemoryAddAnswer.of(memory, id, adding)
 
 
 def edit(
-    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
-    text: Annotated[str, Parameter(name="TEXT", help="What is right", allow_leading_hyphen=True)],
+    item: Annotated[str, Parameter(name="ITEM", completer=in_store, help="The item's id")],
+    text: Annotated[
+        str | None,
+        Parameter(
+            name="TEXT",
+            help="What is right; the words stay if left out",
+            allow_leading_hyphen=True,
+            show_default=False,
+        ),
+    ] = None,
     /,
     *,
     owner: Owner,
+    kind: Annotated[ItemKind | None, Parameter(help="Another kind", show_default=False)] = None,
+    scope: Annotated[str | None, Parameter(metavar="NAME", help="Another scope")] = None,
+    trust: Annotated[
+        Trust | None, Parameter(help="The kind of its author; a user if TEXT is given", show_default=False)
+    ] = None,
+    keep: Annotated[
+        str | None,
+        Parameter(
+            metavar="TIME", help="How long to keep it from now on, such as 12h, 30d, 4w, 1y or forever"
+        ),
+    ] = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
-    """Correct the text of an item; its past stays in the history
+    """Correct an item; its past stays in the history
 
-    Kind, scope and end of the item stay as they are. The author is a user from then on. `memory restore` brings the
-    former words back.
+    What is not given stays: words, kind, scope and end. The author of other words is a user unless --trust says
+    otherwise. `memory restore` brings the former ones back.
     """
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
         old = memory.get(whole)
-        expires = None if old.expires_at is None else _BEGAN + timedelta(microseconds=old.expires_at)
-        new = memory.add(text, kind=old.kind, scope=old.scope, id=whole, expires=expires, author=os_user())
-        return MemoryAddAnswer(item=MemoryShape.of(new), known=False, replaced=old.text)
+        new = memory.edit(
+            whole,
+            text,
+            kind=kind or UNSET,
+            scope=UNSET if scope is None else scope,
+            trust=trust or UNSET,
+            expires=end_of(keep),
+            author=os_user(),
+        )
+        known = new.reference == old.reference
+        return MemoryAddAnswer(item=MemoryShape.of(new), known=known, confirmed=None, replaced=old.text)

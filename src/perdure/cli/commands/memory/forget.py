@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import writing
 from perdure.cli.input.terminal import is_agreed
 from perdure.cli.input.users import os_user
@@ -64,7 +65,7 @@ class Gone(Answer, frozen=True, kw_only=True):
 
 
 def forget(
-    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    item: Annotated[str, Parameter(name="ITEM", completer=in_store, help="The item's id")],
     /,
     *,
     owner: Owner,

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.commands.memory.shapes import Owner, item_ever, known_memory
+from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading, writing
 from perdure.cli.input.suggestions import guessing
 from perdure.cli.input.users import os_user
@@ -81,7 +82,12 @@ class MemoryMoved(MemoryHead, Answer, frozen=True, kw_only=True):
 def log(
     item: Annotated[
         str | None,
-        Parameter(name="ITEM", help="Only changes of this item; of all if left out", show_default=False),
+        Parameter(
+            name="ITEM",
+            completer=in_store,
+            help="Only changes of this item; of all if left out",
+            show_default=False,
+        ),
     ] = None,
     /,
     *,

@@ -8,12 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec import UNSET
 
-from perdure.cli.commands.memory.shapes import Owner, memory_with
+from perdure.cli.commands.memory.shapes import Owner, end_of, memory_with
 from perdure.cli.input.stores import writing
 from perdure.cli.input.users import os_user
 from perdure.cli.options import EVERYWHERE, Everywhere, OpId
 from perdure.cli.output.answer import Answer
-from perdure.cli.output.formatting import duration
 from perdure.cli.output.screen import Screen
 from perdure.errors import NotFound
 from perdure.shapes.store import MemoryShape
@@ -62,7 +61,7 @@ def restore(
         str | None,
         Parameter(
             metavar="TIME",
-            help="How long to keep it from now on, such as 12h, 30d, 4w or 1y; until the end that it had if left out",
+            help="How long to keep it from now on, such as 12h, 30d, 4w, 1y or forever; until the end that it had if left out",
         ),
     ] = None,
     op_id: OpId = None,
@@ -75,13 +74,12 @@ def restore(
     withdrawn, because the turn that wrote it was undone, comes back and no longer depends on the thread. One whose end
     has passed needs another with --keep, and one that was erased cannot be restored.
     """
-    expires = UNSET if keep is None else duration(keep)
     with writing(everywhere) as store, memory_with(store, owner, item, forgotten=True) as (memory, whole):
         before = None
         with suppress(NotFound):
             before = memory.get(whole)
         moment = UNSET if at is None else at
-        restored = memory.restore(whole, at=moment, expires=expires, op_id=op_id, author=os_user())
+        restored = memory.restore(whole, at=moment, expires=end_of(keep), op_id=op_id, author=os_user())
         return MemoryRestored(
             item=MemoryShape.of(restored),
             unchanged=before is not None and before.reference == restored.reference,

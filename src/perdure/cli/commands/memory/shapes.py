@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
+from msgspec import UNSET, UnsetType
 
 from perdure.cli.completion import in_store
 from perdure.cli.input.suggestions import guessing, owner_names
+from perdure.cli.output.formatting import duration
 from perdure.errors import Invalid, NotFound
 from perdure.model.memory import ItemKind, items_of
 from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
@@ -22,6 +25,7 @@ __all__ = [
     "AnyScope",
     "ItemId",
     "Owner",
+    "end_of",
     "item_ever",
     "known_memory",
     "memory_with",
@@ -33,13 +37,22 @@ _LOOKED_AT = 1_000  # changes, for an item that is named by a part of its id
 Owner: TypeAlias = Annotated[
     str, Parameter(name="--owner", metavar="WHO", completer=in_store, help="The owner of the memory")
 ]
-ItemId: TypeAlias = Annotated[str, Parameter(name="ITEM", help="The item's id, or a reference mem://…")]
+ItemId: TypeAlias = Annotated[
+    str, Parameter(name="ITEM", completer=in_store, help="The item's id, or a reference mem://…")
+]
 AnyKind: TypeAlias = Annotated[
     ItemKind | None, Parameter(name="--kind", help="Only items of this kind", show_default=False)
 ]
 AnyScope: TypeAlias = Annotated[
     str | None, Parameter(name="--scope", metavar="NAME", help="Only items of this scope")
 ]
+
+
+def end_of(keep: str | None) -> timedelta | UnsetType | None:
+    """Return how long --keep says that an item stays; None: without an end, unset: the option was left out."""
+    if keep is None:
+        return UNSET
+    return None if keep == "forever" else duration(keep)
 
 
 @contextmanager

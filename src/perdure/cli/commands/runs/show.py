@@ -53,7 +53,7 @@ class Run(RunDetail, Answer, frozen=True, kw_only=True):
                 ("agent", f"{run.agent}{_version(run)} {_on(run)}"),
                 *((("calls", self._calls_in_words()),) if self.calls else ()),
                 *(_spent(self.usage, self.cost) if self.usage or self.cost.usd else ()),
-                ("queued" if run.state == "created" else "begun", moment(run.begun_at)),
+                ("queued", moment(run.at)) if run.state == "created" else ("begun", moment(run.begun_at)),
                 *((("due", moment(run.due)),) if run.due else ()),
                 ("last", moment(run.at)),
             ]

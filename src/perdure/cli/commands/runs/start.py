@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure.cli.commands.runs.show import found_run, suggest_retry
+from perdure.cli.commands.runs.show import found_run
 from perdure.cli.completion import in_store
 from perdure.cli.input.lookup import is_held
 from perdure.cli.input.stores import writing
@@ -16,7 +16,7 @@ from perdure.cli.output.formatting import moment
 from perdure.cli.output.ledger_words import show_held
 from perdure.cli.output.screen import Screen
 from perdure.model.head import MAIN
-from perdure.runtime.run.start import check_input
+from perdure.runtime.session.inputs import check_input
 from perdure.runtime.tools.waiting import read_moment
 from perdure.shapes.ledger import OneRun, RunShape
 
@@ -27,6 +27,7 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
     """A run that a worker begins."""
 
     again: bool = False  # an input of this id was queued before, and nothing was queued now
+    retry: bool = False  # the run of this id had failed, and is queued again
     # Its thread was copied or restored, and no worker begins the run before it is released.
     held: bool = False
 
@@ -35,16 +36,14 @@ class QueuedRun(OneRun, Answer, frozen=True, kw_only=True):
         run = self.run
         if run.state != "created":
             screen.say("Run ", (run.id, "name"), " has the same id and was queued before: ", run.shown_state)
-            if run.state == "failed":
-                suggest_retry(screen, self.thread, run.id)
             return
         when = f" for {moment(run.due)}" if run.scheduled and run.due else ""
         before = " before; nothing new was queued" if self.again else ""
-        screen.say(f"Queued{when}{before}: run ", (run.id, "name"))
+        screen.say(f"Queued{' again' if self.retry else ''}{when}{before}: run ", (run.id, "name"))
         if self.held:
             show_held(screen, [self.thread])
         screen.suggest(
-            "Then a worker begins it: " if self.held else "A worker begins it: ",
+            f"{'Then a' if self.held else 'A'} worker {'retries' if self.retry else 'begins'} it: ",
             "work",
             "--code",
             "MODULE:NAME",
@@ -58,7 +57,10 @@ def start(
     /,
     *,
     id: Annotated[
-        str | None, Parameter(metavar="ID", help="The message's id; the same id again queues nothing")
+        str | None,
+        Parameter(
+            metavar="ID", help="The message's id; the same id again queues nothing, unless its run has failed"
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -69,7 +71,10 @@ def start(
         ),
     ] = None,
     agent: Annotated[
-        str | None, Parameter(metavar="NAME", help="Begin the thread for this agent if it is not there")
+        str | None,
+        Parameter(
+            metavar="NAME", completer=in_store, help="Begin the thread for this agent if it is not there"
+        ),
     ] = None,
     owner: Annotated[
         str | None,
@@ -90,7 +95,9 @@ def start(
         read_moment(at)
     with writing(everywhere) as store:
         found = store.thread(thread, agent=agent, owner=owner, timeline=timeline)
-        again = id is not None and found.given(text, id=id) is not None
+        before = None if id is None else found.given(text, id=id)
+        retry = before is not None and before.state == "failed"
         run = found.start(text, id=id) if at is None else found.schedule(text, at, id=id)
         shape = RunShape.now(found, found_run(found, run, None))
-        return QueuedRun(thread=thread, run=shape, again=again, held=is_held(found))
+        again = before is not None and not retry
+        return QueuedRun(thread=thread, run=shape, again=again, retry=retry, held=is_held(found))

@@ -21,8 +21,8 @@ from perdure.cli.output.formatting import count
 from perdure.cli.output.screen import Column, Part, Screen
 from perdure.errors import Corrupt
 from perdure.model.head import MAIN
+from perdure.shapes.comparison import ComparedState, ComparedValue, Comparison, Side
 from perdure.shapes.text import safe_json, size
-from perdure.shapes.threads import ComparedState, ComparedValue, Comparison, Side
 
 __all__ = ["ChangedPath", "Compared", "ComparedBriefly", "SideCount", "diff"]
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from perdure.cli.completion import in_store
 from perdure.cli.input.stores import reading
 from perdure.cli.input.suggestions import agent_names, owner_names
-from perdure.cli.options import EVERYWHERE, Everywhere, Limit, Timeline
+from perdure.cli.options import EVERYWHERE, Everywhere, Limit, OnlyAgent, Timeline
 from perdure.cli.output.answer import Answer, cut_off
 from perdure.cli.output.display import digest
 from perdure.cli.output.formatting import ago, count
@@ -99,7 +99,7 @@ class ThreadsInState(Threads, frozen=True, kw_only=True):
 
 def ls(
     *,
-    agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
+    agent: OnlyAgent = None,
     owner: Annotated[
         str | None, Parameter(metavar="NAME", completer=in_store, help="Only threads of this owner")
     ] = None,
@@ -189,10 +189,11 @@ def search(
     /,
     *,
     thread: Annotated[
-        str | None, Parameter(name="--thread", metavar="ID", help="Only messages of this thread")
+        str | None,
+        Parameter(name="--thread", metavar="ID", completer=in_store, help="Only messages of this thread"),
     ] = None,
     timeline: Timeline = MAIN,
-    agent: Annotated[str | None, Parameter(metavar="NAME", help="Only threads of this agent")] = None,
+    agent: OnlyAgent = None,
     owner: Annotated[
         str | None, Parameter(metavar="NAME", completer=in_store, help="Only threads of this owner")
     ] = None,

@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -36,17 +36,15 @@ from perdure.cli.output.display import digest, show_changed, show_conflicts
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import on_one_line, state
 from perdure.cli.output.screen import Column, Part, Screen, console
-from perdure.errors import Conflict, Invalid, MergeConflict, NotFound, PerdureError
+from perdure.errors import Conflict, Invalid, MergeConflict, PerdureError
 from perdure.history.merge import Taken
 from perdure.model.effect import Effect
 from perdure.model.head import MAIN
 from perdure.model.merge_rules import Side
-from perdure.projections.transcript import Turn
 from perdure.runtime.run.replay import ReplayReport
-from perdure.shapes.conversation import turns_of
+from perdure.shapes.comparison import ConflictShape, MergeShape, PickShape
 from perdure.shapes.text import in_json, shortened
-from perdure.shapes.threads import ConflictShape, ForkShape, MergeShape, PickShape, PromoteShape
-from perdure.store.plumbing.revisions import picking
+from perdure.shapes.threads import ForkShape, PromoteShape
 from perdure.store.thread import Thread
 
 __all__ = [
@@ -243,7 +241,8 @@ def _show_planned(screen: Screen, act: str, planned: MergeShape | PickShape) -> 
         paths = count(len(planned.conflicts), "path")
         screen.say(("✗ ", "bad"), f"{paths} in conflict, so nothing would be written:")
         show_conflicts(screen, planned.conflicts)
-        screen.wrap((_SETTLED, "quiet"))
+        also = {_BY_KEY if each.keys else _AS_A_WHOLE for each in planned.conflicts}
+        screen.wrap((" ".join((_SETTLED, *sorted(also))), "quiet"))
 
 
 @contextmanager
@@ -255,7 +254,11 @@ def _showing_conflicts(everywhere: Everywhere, thread: Thread, plan: Callable[[]
         if not everywhere.json:
             paths = {each.path for each in conflict.conflicts}
             with suppress(PerdureError):  # the values may be gone, and the error is about the conflict
-                found = [each for each in ConflictShape.every(thread, plan()) if each.path in paths]
+                planned = plan()
+                first = next(
+                    (each for each in planned.picks if each.conflicts), planned
+                )  # the one that is named
+                found = [each for each in ConflictShape.every(thread, first) if each.path in paths]
                 show_conflicts(Screen(console(stderr=True)), found[:_CONFLICTS_SHOWN])
         raise
 
@@ -263,9 +266,11 @@ def _showing_conflicts(everywhere: Everywhere, thread: Thread, plan: Callable[[]
 _CONFLICTS_SHOWN = 5  # before an error; a dry run shows every one
 
 
-_SETTLED = (
-    "--ours or --theirs settles them, with --path one of them. A document conflicts as a whole: keep what changes "
-    'apart at paths of its own, or declare a rule for it, such as perdure.state("/tags.json", merge="set").'
+_SETTLED = "--ours or --theirs settles them, with --path one of them."
+_BY_KEY = "In a document that is joined key by key the side wins these keys alone; what else either changed is taken."
+_AS_A_WHOLE = (
+    "A document conflicts as a whole: keep what changes apart at paths of its own, or declare a rule for it, such as "
+    'perdure.state("/trip.json", merge="keys").'
 )
 
 
@@ -350,7 +355,7 @@ class PickedTurn(PickShape, Answer, frozen=True, kw_only=True):
         )
 
 
-_TURNS = re.compile(r"(?:turn:)?([0-9]{1,9})(?:\.\.(?:turn:)?([0-9]{1,9}))?\Z")
+_TURNS = re.compile(r"(?:turn:)?[0-9]{1,9}(?:\.\.(?:turn:)?[0-9]{1,9})?\Z")
 
 
 def cherry_pick(
@@ -359,7 +364,8 @@ def cherry_pick(
         list[str],
         Parameter(
             name="TURNS",
-            help="Turns such as 4 7 or 4,7, a range such as 4..6, or the name of any commit of the timeline",
+            completer=in_store,
+            help="Turns such as 4 7 or 4,7, the name of any commit of the timeline, or a range such as 4..6 of either",
         ),
     ],
     /,
@@ -376,74 +382,29 @@ def cherry_pick(
         str, Parameter(metavar="NAME", completer=in_store, help="The timeline that has the turns")
     ] = MAIN,
     reason: Reason = None,
+    op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[PickedTurn]:
     """Apply the changes of state of turns, or a range of them, to another timeline
 
     Messages stay where they were said. Each turn becomes a commit of its own. A turn that touched a path
-    which is different there is a conflict: nothing of it is written, and the turns after it are not picked;
-    those before it stay, and the error says how to go on.
+    which is different there is a conflict: the error names it, and nothing of any turn is written.
     --ours and --theirs settle conflicts as in merge. --dry-run shows what each turn would change on top of those
     before it that fit, and every conflict.
     """
     prefer = _preferred(path, ours=ours, theirs=theirs)
     with (reading if dry_run else writing)(everywhere) as store:
-        turns = [each for words in turns for each in _apart(words)]
         source, target = (store.thread(thread, timeline=name) for name in (timeline, onto))
-        done: list[str] = []
-        found = [(at, *each) for at, words in enumerate(turns) for each in _picked(source, words)]
-        if dry_run:
-            planned = target._would_pick([picked for _, _, picked in found], prefer)  # pyright: ignore[reportPrivateUsage]
-            for (_, name, _), taken in zip(found, planned, strict=True):
-                yield PickedTurn.of(source, name, taken, dry_run=True)
-            return
-        for at, name, picked in found:
-            said = reason or picking(picked if isinstance(picked, Turn) else name)
-            try:
-                with _showing_conflicts(
-                    everywhere,
-                    target,
-                    lambda picked=picked: target.cherry_pick(picked, prefer=prefer, dry_run=True),
-                ):
-                    taken = target.cherry_pick(picked, reason=said, prefer=prefer)
-            except MergeConflict as conflict:
-                if not isinstance(picked, Turn):
-                    raise
-                raise _stopped(source, target, turns[at:], name, picked.number, done, conflict) from conflict
-            yield PickedTurn.of(source, name, taken)
-            done.append(name)
-
-
-def _stopped(
-    source: Thread,
-    target: Thread,
-    turns: Sequence[str],
-    name: str,
-    number: int,
-    done: Sequence[str],
-    conflict: MergeConflict,
-) -> Conflict:
-    """Return the error for a turn that is in conflict: it says what was picked before it, and how to go on."""
-    last = turns[0].rpartition("..")[2].removeprefix("turn:")
-    paths = [each.path for each in conflict.conflicts]
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    rest = [last if int(last) <= number else f"{number}..{last}", *turns[1:]]
-    line = [] if source.timeline == MAIN else ["--timeline", source.timeline]
-    again = shlex.join(
-        ["perdure", "threads", "cherry-pick", target.id, *rest, "--onto", target.timeline, *line]
-    )
-    before = f"; picked before it: {', '.join(done)}" if done else ""
-    return Conflict(
-        f"{name} does not fit '{target.timeline}': there {', '.join(paths[:5])}{more} "
-        f"{'is' if len(paths) == 1 else 'are'} {conflict.conflicts[0].why}; nothing of {name} was written, and what comes "
-        f"after it was not picked{before}.",
-        code="pick_conflict",
-        advice=f"Go on with `{again}` and --ours, which keeps what is on '{target.timeline}', or --theirs.",
-        turns=" ".join(rest),
-        onto=target.timeline,
-        paths=paths,
-        picked=list(done),
-    )
+        wanted = [_as_moment(source, each) for words in turns for each in _apart(words)]
+        plan = partial(target.cherry_pick, wanted, source=timeline, prefer=prefer, dry_run=True)
+        with _showing_conflicts(everywhere, target, plan):
+            taken = (
+                plan()
+                if dry_run
+                else target.cherry_pick(wanted, source=timeline, reason=reason, prefer=prefer, op_id=op_id)
+            )
+        for each in taken.picks:
+            yield PickedTurn.of(target, each, dry_run=dry_run)
 
 
 def _apart(words: str) -> list[str]:
@@ -452,40 +413,13 @@ def _apart(words: str) -> list[str]:
     return listed if all(map(_TURNS.match, listed)) else [words]
 
 
-def _picked(source: Thread, turns: str) -> list[tuple[str, Turn | str | None]]:
-    """Return what is picked, each with its name: the turns of a range, or one commit."""
-    match = _TURNS.match(turns)
-    if match is None:
-        return [(turns, resolve(source, turns))]  # on its own timeline, not on the one it is picked onto
-    first, last = int(match[1]), int(match[2] or match[1])
-    if first > last:
-        raise Invalid(
-            f"{turns} is backwards: a range begins with its older turn; nothing was picked.",
-            code="turn_range_backwards",
-            advice=f"Write {last}..{first}.",
-            turns=turns,
-        )
-    every = turns_of(source, limit=None)
-    runs = {turn.run for turn in every if turn.kind == "message" and first <= turn.number <= last}
-    # What was changed by hand between the first and the last turn is a part of the range; so is the rest of its runs.
-    found = [
-        turn
-        for turn in every
-        if (first <= turn.number <= last and (turn.kind == "message" or turn.number < last))
-        or (turn.kind == "resumed" and turn.run in runs)
-    ]
-    missing = set(range(first, last + 1)) - {turn.number for turn in found}
-    if missing or not found:
-        newest = source.log(limit=1)
-        raise NotFound(
-            f"'{source.timeline}' of '{source.id}' has {count(newest[0].turn if newest else 0, 'turn')}, not all of {turns}; "
-            "nothing was picked.",
-            code="turn_range_not_found",
-            advice=f"See `perdure threads turns {source.id}`.",
-            turns=turns,
-            timeline=source.timeline,
-        )
-    return [(f"turn {turn.number}" if turn.kind == "message" else turn.reason, turn) for turn in found]
+def _as_moment(source: Thread, words: str) -> str:
+    """Return the name of a turn that was given by its number alone, and any other name; one that is not there is refused."""
+    if _TURNS.match(words):
+        return f"turn:{words}" if words.isdigit() else words
+    if ".." not in words:
+        resolve(source, words)  # on its own timeline, and its error has names that are close
+    return words
 
 
 class ReplayedInputShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -656,7 +590,9 @@ def replay(
     since: Annotated[
         str | None,
         Parameter(
-            metavar="REF", help="Only inputs after this commit; after the timelines parted if left out"
+            metavar="REF",
+            completer=in_store,
+            help="Only inputs after this commit; after the timelines parted if left out",
         ),
     ] = None,
     effect_max: Annotated[

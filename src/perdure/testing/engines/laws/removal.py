@@ -109,6 +109,18 @@ class RemovalLaws(EngineSubject):
         with pytest.raises(Forgotten):
             engine.objects(SPACE, [two.digest, one.digest])
 
+    def test_a_large_object_that_was_forgotten_is_no_damage(self, engine: Engine) -> None:
+        """An engine may store it in another way than small ones; it can be stored again."""
+        large = Object.of(Kind.VALUE, bytes(at * at % 251 for at in range(400_000)))
+        engine.apply(write("op", large, MILK))
+
+        engine.forget(SPACE, [large.digest], why="user asked", standing=engine.standing(SPACE))
+
+        assert [each.fault for each in scanned(engine, limit=9) if each.fault is not None] == []
+        engine.apply(write("again", large, EGGS))
+        assert engine.objects(SPACE, [large.digest])[0].body == large.body
+        assert [each.fault for each in scanned(engine, limit=9) if each.fault is not None] == []
+
     def test_a_forgotten_object_is_not_missing(self, engine: Engine) -> None:
         """The space had it; its digest stays."""
         engine.apply(write("op", MILK))

@@ -1,30 +1,22 @@
-"""Merges the changes of another line, or of one commit (cherry-pick), into a timeline by one commit.
+"""Decides path by path what a timeline takes from another line: puts, deletes and conflicts.  Nothing is written.
 
-Paths that only one side changed merge, and so do paths that both made equal.  A path that
+Paths that only one side changed are taken, and so are paths that both made equal.  A path that
 both changed differently is joined by the rule declared for it, or it is a conflict: the side that
 the caller prefers wins it (of a path that is joined key by key: the keys that both changed), and a
-conflict for which no side is preferred is reported, and nothing is written.  Messages are not
-merged; the transcript follows first parents.
+conflict for which no side is preferred is reported.  Reserved prefixes belong to runs of their own
+line; they stay as they are on ours.
 
-A merge is always recorded as a commit with two parents, even if our line has no commits of
-its own since the base: so it is one turn, and one undo reverts it whole.  Reserved prefixes
-belong to runs of their own line; they stay as they are on ours.
-
-`resolve` decides path by path and is pure: three maps and the declared rules give puts, deletes
-and conflicts.
+`resolve` is pure: three maps and the declared rules give the answer.
 
 After a criss-cross merge, or if both lines merged the same other lines, two lines have several
 best common ancestors (`resolve_criss_cross`).  Seen from one of these alone, a change that a line
 made and then reverted on purpose looks like no change, and would be lost.  So each path is
 resolved from every base, and it is a conflict if the results differ.  Values that add up (a
 counter, or a list that is appended to) still have one right answer: they are joined from the sum
-of the bases, which is computed in the same way from the bases' own common ancestors.
+of the bases, which is computed in the same way from the bases' own common ancestors.  An object that
+is joined key by key is resolved so key by key.
 
-A dry run decides in the same way and writes nothing.  Several picks of one dry run are decided on a `Draft`, each on
-top of what those before it would leave.
-
-The module has one importer, because the thread is the only place where merges begin; it is a
-module of its own because the rules of merging are tested alone.
+Several changes are decided on a `Draft`, each on top of what those before it leave.
 """
 
 from __future__ import annotations
@@ -34,35 +26,33 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.engines.contract import Receipt
-from perdure.errors import Conflict, Invalid, MergeConflict, PathConflict
-from perdure.history import ancestry, gc_generation, reader, writer
+from perdure.errors import Conflict, Invalid, PathConflict
+from perdure.history import ancestry
 from perdure.history.ancestry import Point
-from perdure.history.changes import patch_builder, values
-from perdure.history.changes.values import StoredValue
+from perdure.history.changes import values
+from perdure.history.changes.json_edits import spell_place
 from perdure.history.space import Space
 from perdure.history.tree import Entry, EntrySource, Meeting, Tree, diff, merge3
-from perdure.history.writer import Proposal
 from perdure.model import canonical, names
 from perdure.model.canonical import Json
-from perdure.model.commit import Reads
 from perdure.model.digest import Digest, Kind, digest_of
-from perdure.model.event import ConflictCovered, Event, Merged, Picked
-from perdure.model.head import Head
+from perdure.model.event import ConflictCovered
 from perdure.model.merge_rules import (
     ADDING,
+    Keys,
     Rule,
     Side,
     adds_up,
     check_rules,
     check_sides,
     join,
+    join_keys,
     rule_for,
     side_for,
 )
-from perdure.model.patch import JSON_TYPE, Stored
+from perdure.model.patch import JSON_TYPE
 
-__all__ = ["Taken", "Terms", "cherry_pick", "merge", "would_merge", "would_pick", "SHARED_MAX"]
+__all__ = ["SHARED_MAX", "Draft", "Joined", "Resolution", "TakenPath", "resolve", "resolve_lines", "why_at"]
 
 
 Read: TypeAlias = Callable[[Entry], Json]
@@ -140,15 +130,30 @@ def decide(meeting: Meeting, how: JoinTerms) -> Decision:
             return meeting.path if meeting.theirs is None else meeting.theirs
         case "conflict":
             rule = rule_for(meeting.path, how.rules)
+            if rule == "keys" and (objects := _objects((meeting,), how.read)) is not None:
+                return _join_keys((meeting,), objects, how)
             return conflict(meeting, _apart(meeting)) if rule is None else _join(meeting, rule, how)
 
 
-def conflict(meeting: Meeting, why: str) -> PathConflict:
-    """Return the report of a path that cannot be merged."""
+def conflict(meeting: Meeting, why: str, keys: Sequence[Keys] = ()) -> PathConflict:
+    """Return the report of a path that cannot be merged; `keys` are the places in it that are in conflict, none: all of it."""
     base, ours, theirs = (
         each.value if each else None for each in (meeting.base, meeting.ours, meeting.theirs)
     )
-    return PathConflict(meeting.path, base, ours, theirs, why)
+    return PathConflict(meeting.path, base, ours, theirs, f"{why}{_at_places(keys)}", tuple(keys))
+
+
+def why_at(conflict: PathConflict, why: str) -> PathConflict:
+    """Return a conflict with another reason, at the places that it has."""
+    return conflict._replace(why=f"{why}{_at_places(conflict.keys)}")
+
+
+def _at_places(keys: Sequence[Keys]) -> str:
+    """Return the places in words; a few of many."""
+    if not keys:
+        return ""
+    more = f" and {len(keys) - PLACES_MAX} more" if len(keys) > PLACES_MAX else ""
+    return f" at {', '.join(map(spell_place, keys[:PLACES_MAX]))}{more}"
 
 
 def _added_twice(meeting: Meeting, how: JoinTerms) -> Joined | PathConflict | None:
@@ -168,14 +173,32 @@ def _join(meeting: Meeting, rule: Rule, how: JoinTerms) -> Joined | PathConflict
         return conflict(meeting, _apart(meeting))
     if any(side is not None and side.form != "json" for side in (base, ours, theirs)):
         return conflict(meeting, f"the rule '{rule}' joins JSON documents, not bytes")
-    values, side = (how.read(base) if base else None, how.read(ours), how.read(theirs)), None
+    mine = how.read(ours)
     try:
-        joined = join(rule, *values)
+        joined = join(rule, how.read(base) if base else None, mine, how.read(theirs))
     except Invalid as error:
-        if error.code != "key_changed_on_both" or (side := side_for(meeting.path, how.prefer)) is None:
-            return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
-        joined = join(rule, *values, prefer=side)
-    return None if _same(joined, values[1]) else Joined(meeting.path, joined, covers=side == "theirs")
+        return conflict(meeting, f"the rule '{rule}' does not fit: {error}")
+    return None if _same(joined, mine) else Joined(meeting.path, joined)
+
+
+def _objects(meetings: Sequence[Meeting], read: Read) -> list[Json] | None:
+    """Return the objects on ours, on theirs and at each common ancestor that had a value; None: one of these is no object."""
+    first = meetings[0]
+    entries = (first.ours, first.theirs, *(each.base for each in meetings if each.base is not None))
+    found = [read(each) for each in entries if each is not None and each.form == "json"]
+    return found if len(found) == len(entries) and all(isinstance(each, dict) for each in found) else None
+
+
+def _join_keys(meetings: Sequence[Meeting], objects: list[Json], how: JoinTerms) -> Decision:
+    """Join two objects key by key, seen from every one of their common ancestors; a preferred side wins what both changed."""
+    first, (mine, others, *had) = meetings[0], objects
+    bases = [*had, *[None] * (len(meetings) - len(had))]
+    side = side_for(first.path, how.prefer)
+    joined, clashes = join_keys(bases, mine, others, side)
+    if clashes and side is None:
+        return conflict(first, _apart(first), clashes)
+    covers = side == "theirs" and clashes != ()
+    return None if _same(joined, mine) else Joined(first.path, joined, covers=covers)
 
 
 def _apart(meeting: Meeting) -> str:
@@ -186,6 +209,7 @@ def _apart(meeting: Meeting) -> str:
     return "added differently on both" if meeting.base is None else "changed differently on both"
 
 
+PLACES_MAX = 5  # in the reason of a conflict, which has all of them as `keys`
 SHARED_MAX = 256  # common ancestors that a merge reads
 
 
@@ -218,6 +242,8 @@ def resolve_criss_cross(
         rule = rule_for(path, how.rules)
         if rule is not None and _adds_up(meetings[0], rule, how.read):
             return _added(meetings[0], rule, bases, how.read)
+        if rule == "keys" and (objects := _objects(meetings, how.read)) is not None:
+            return _join_keys(meetings, objects, how)
         return _agreed(meetings, how)
 
     return collected(decision(path) for path in paths)
@@ -348,162 +374,6 @@ class TakenPath(msgspec.Struct, frozen=True):
     what: Literal["added", "changed", "removed"]
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a merge or a cherry-pick, or with a dry run what it would be."""
-
-    head: Head
-    commit: Digest | None  # None: there was nothing to merge, or it was a dry run; nothing was written
-    base: Digest | None  # the deepest commit where the lines parted; for a pick, its first parent
-    paths: int  # how many changed
-    changes: tuple[TakenPath, ...] = ()  # of a dry run, in the order of the paths
-    conflicts: tuple[PathConflict, ...] = ()  # of a dry run: those for which no side is preferred
-    theirs: Digest | None = None  # of a dry run: the commit that would be taken in
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a merge or a cherry-pick."""
-
-    op_id: str
-    reason: str
-    rules: Mapping[str, str] = {}  # from path prefix to the name of a rule; the longest prefix decides
-    author: str | None = None
-    outside: Reads = Reads()
-    prefer: Mapping[
-        str, Side
-    ] = {}  # from path prefix to the side that wins a conflict; the longest prefix decides
-
-
-def merge(space: Space, onto: Head, other: Digest, terms: Terms, *, source: str) -> Taken:
-    """Merge the changes of the line that ends at `other` into the timeline that `onto` was read from.
-
-    `source` is the name of that line; a repeated call with the same op_id means the same name, even if
-    its head has moved since.  Raises `MergeConflict` or `StaleHead`, having written nothing.
-    """
-    earlier = writer.once(space, terms.op_id, _intent("merge", onto, source, terms))
-    if earlier:
-        return _earlier_outcome(space, earlier)
-    return gc_generation.fenced(space, lambda fenced: _merge(fenced, onto, other, terms, source))
-
-
-def _merge(space: Space, onto: Head, other: Digest, terms: Terms, source: str) -> Taken:
-    bases = _bases(space, onto, other)
-    if bases is None:
-        return Taken(head=onto, commit=None, base=other, paths=0)
-    base = bases[0].digest if bases else None
-    resolved, covered = _resolved(space, bases, Draft(space, onto.commit), other, terms)
-    _check_no_conflict(resolved)
-    event = Merged(id=space.ids(), timeline=source, base=base, paths=resolved.paths)
-    proposal = _proposal(space, onto, resolved, (event, *covered), terms, others=(other,))
-    intent = _intent("merge", onto, source, terms)
-    done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
-    return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
-
-
-def would_merge(space: Space, onto: Head, other: Digest, terms: Terms) -> Taken:
-    """Return what `merge` would do, also if it would raise `MergeConflict`; nothing is written."""
-    bases = _bases(space, onto, other)
-    if bases is None:
-        return Taken(head=onto, commit=None, base=other, paths=0)
-    draft = Draft(space, onto.commit)
-    resolved, _ = _resolved(space, bases, draft, other, terms)
-    return _planned(space, onto, bases[0].digest if bases else None, other, resolved, draft)
-
-
-def _bases(space: Space, onto: Head, other: Digest) -> list[Point] | None:
-    """Return the best common ancestors of two lines; None: the timeline has the other one whole."""
-    if onto.commit is None:
-        raise Invalid(
-            f"timeline '{onto.timeline}' holds nothing to merge into; nothing was written.",
-            code="nothing_to_merge_into",
-            advice="Promote or fork the other.",
-            timeline=onto.timeline,
-        )
-    here, there = ancestry.point(space, onto.commit), Point(other, space.given(other).place.depth)
-    return None if ancestry.contains(space, here, there) else ancestry.commons(space, here, there)
-
-
-def cherry_pick(space: Space, onto: Head, commit: Digest, terms: Terms, *, turn: bool = False) -> Taken:
-    """Apply the change of state that `commit` made to the timeline that `onto` was read from.
-
-    Its change is its difference to its first parent; with `turn`, that of the turn which ends with it.
-    The last commit of a run always means its turn: by itself it changes nothing, or reverts what the
-    run had written.  A path whose value on `onto` is not the value before that change is joined by its
-    rule or is a conflict: raises `MergeConflict` or `StaleHead`, having written nothing.
-    """
-    intent = _intent("cherry_pick", onto, commit, terms)
-    if earlier := writer.once(space, terms.op_id, intent):
-        return _earlier_outcome(space, earlier)
-    return gc_generation.fenced(space, lambda fenced: _pick(fenced, onto, commit, terms, intent, turn=turn))
-
-
-def _pick(space: Space, onto: Head, commit: Digest, terms: Terms, intent: Digest, *, turn: bool) -> Taken:
-    base = _base_of(space, commit, turn=turn)
-    bases = [] if base is None else [ancestry.point(space, base)]
-    resolved, covered = _resolved(space, bases, Draft(space, onto.commit), commit, terms)
-    resolved = _as_pick(space, resolved, onto, commit, terms)
-    _check_no_conflict(resolved)
-    if not resolved.paths:
-        return Taken(head=onto, commit=None, base=base, paths=0)
-    event = Picked(id=space.ids(), commit=commit, since=base)
-    proposal = _proposal(space, onto, resolved, (event, *covered), terms)
-    done = writer.commit(space, onto, proposal, op_id=terms.op_id, intent=intent)
-    return Taken(head=done.head, commit=done.head.commit, base=base, paths=resolved.paths)
-
-
-def would_pick(
-    space: Space, onto: Head, picks: Iterable[tuple[Digest, bool]], terms: Terms
-) -> Iterator[Taken]:
-    """Yield what each `cherry_pick` would do, one on top of the other; nothing is written.
-
-    Each pick is a commit, and whether its whole turn is meant.  One with a conflict is left out by those after it.
-    """
-    draft = Draft(space, onto.commit)
-    for commit, turn in picks:
-        base = _base_of(space, commit, turn=turn)
-        bases = [] if base is None else [ancestry.point(space, base)]
-        resolved, _ = _resolved(space, bases, draft, commit, terms)
-        resolved = _as_pick(space, resolved, onto, commit, terms)
-        yield _planned(space, onto, base, commit, resolved, draft)
-        if not resolved.conflicts:
-            draft.take(resolved)
-
-
-def _as_pick(space: Space, resolved: Resolution, onto: Head, commit: Digest, terms: Terms) -> Resolution:
-    """Return the resolution of a pick; its conflicts say what is here, where no line has to have changed anything."""
-    if not resolved.conflicts:
-        return resolved
-    rules, is_here = check_rules(terms.rules), reader.is_ancestor(space, commit, onto.commit)
-    why = (
-        "not as that change left it, which is here already" if is_here else "not as it was before that change"
-    )
-    conflicts = tuple(
-        each._replace(why=why)
-        if each.ours is None or each.theirs is None or rule_for(each.path, rules) is None
-        else each
-        for each in resolved.conflicts
-    )
-    return msgspec.structs.replace(resolved, conflicts=conflicts)
-
-
-def _planned(
-    space: Space, onto: Head, base: Digest | None, theirs: Digest, resolved: Resolution, draft: Draft
-) -> Taken:
-    gc_generation.check_kept(space, draft.stored(resolved))
-    before = draft.get_many(put.path for put in resolved.puts)
-    changes = [TakenPath(put.path, "changed" if put.path in before else "added") for put in resolved.puts]
-    changes += [TakenPath(path, "removed") for path in resolved.deletes]
-    changes.sort(key=lambda each: each.path)
-    return Taken(
-        head=onto,
-        commit=None,
-        base=base,
-        paths=resolved.paths,
-        changes=tuple(changes),
-        conflicts=resolved.conflicts,
-        theirs=theirs,
-    )
-
-
 class Draft:
     """The state of a timeline with the changes of picks that were decided and not written."""
 
@@ -544,28 +414,28 @@ class Draft:
                 entry = put
             self._changed[put.path] = entry
 
-
-def _base_of(space: Space, commit: Digest, *, turn: bool) -> Digest | None:
-    """Return the commit before the change that is picked; None: the line began with it."""
-    step = space.given(commit)
-    if not turn and step.commit.reason != "run_finished":
-        return step.commit.first_parent
-    number = step.place.turn
-    before = space.turn(commit, number - 1) if number > 1 else None
-    return None if before is None else before.digest
+    def changes(self) -> Iterator[TakenPath]:
+        """Yield the paths that differ from the commit that the draft began with, in order."""
+        before = self._tree.get_many(self._changed)
+        for path, entry in sorted(self._changed.items()):
+            if (old := before.get(path)) != entry:
+                yield TakenPath(path, "removed" if entry is None else "added" if old is None else "changed")
 
 
-def _resolved(
-    space: Space, bases: Sequence[Point], mine: Draft, theirs: Digest, terms: Terms
+def resolve_lines(
+    space: Space,
+    bases: Sequence[Point],
+    mine: Draft,
+    theirs: Digest,
+    *,
+    rules: Mapping[str, str],
+    prefer: Mapping[str, str],
 ) -> tuple[Resolution, tuple[ConflictCovered, ...]]:
     """Return the resolution of two states with these common ancestors, and which of our values theirs covered.
 
     Its conflicts are those for which no side is preferred.
     """
-    how, others = (
-        JoinTerms(check_rules(terms.rules), check_sides(terms.prefer), mine.read),
-        space.tree_at(theirs),
-    )
+    how, others = JoinTerms(check_rules(rules), check_sides(prefer), mine.read), space.tree_at(theirs)
     if len(bases) > 1:
         resolved = resolve_criss_cross(shared(space, bases, how.rules), mine, others, how)
     else:
@@ -593,63 +463,3 @@ def _resolved(
         for held in (before.get(path),)
     ]
     return whole, tuple(events)
-
-
-def _check_no_conflict(resolved: Resolution) -> None:
-    """Raise `MergeConflict` if a path is in conflict for which no side is preferred."""
-    if resolved.conflicts:
-        raise MergeConflict(resolved.conflicts)
-
-
-def _proposal(
-    space: Space,
-    onto: Head,
-    resolved: Resolution,
-    events: tuple[Event, ...],
-    terms: Terms,
-    *,
-    others: tuple[Digest, ...] = (),
-) -> Proposal:
-    gc_generation.check_kept(space, (put.value for put in resolved.puts if isinstance(put, Entry)))
-    ops = patch_builder.Ops(space, space.root_at(onto.commit))
-    for path in resolved.deletes:
-        ops.delete(path)
-    for put in resolved.puts:
-        if isinstance(put, Joined):
-            ops.put(put.path, put.value)
-        else:
-            ops.put_stored(put.path, StoredValue(Stored(put.value, put.size, put.form, put.media_type), ()))
-    patched = ops.finish()
-    return Proposal(
-        reason=terms.reason,
-        root=patched.root,
-        patch=patched.patch,
-        events=events,
-        minted=frozenset(event.id for event in events),
-        objects=patched.objects,
-        cells=patched.cells,
-        outside=terms.outside,
-        others=others,
-        author=terms.author,
-    )
-
-
-def _intent(act: str, onto: Head, source: str, terms: Terms) -> Digest:
-    """Return the digest of what the caller asked for; it does not depend on the heads."""
-    intent: list[Json] = [act, onto.timeline, source, terms.reason, dict(terms.rules)]
-    if terms.prefer:
-        intent.append(dict(terms.prefer))
-    return digest_of(Kind.BODY, canonical.encode(intent))
-
-
-def _earlier_outcome(space: Space, receipt: Receipt) -> Taken:
-    """Return the outcome of an earlier merge or pick, from its commit."""
-    head = receipt.heads[0]
-    assert head.commit is not None, "a merge moves its head to a commit"
-    step = space.step(head.commit)
-    merged = next((event for event in step.changeset.events if isinstance(event, Merged)), None)
-    picked = next((event for event in step.changeset.events if isinstance(event, Picked)), None)
-    base = merged.base if merged else None
-    if picked:
-        base = picked.since or _base_of(space, picked.commit, turn=False)
-    return Taken(head=head, commit=head.commit, base=base, paths=len(step.changeset.patch.ops))
