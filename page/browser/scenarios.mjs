@@ -1183,18 +1183,59 @@ export const scenarios = {
       await go('/threads');
       await page.getByRole('link', { name: 'Runs', exact: true }).click();
       const open = page.getByRole('list', { name: 'Runs: Not ended' }).getByRole('listitem');
-      const failed = page.getByRole('list', { name: 'Runs: Failed' }).getByRole('listitem');
-      await open.filter({ hasText: /trip-45.*waiting.*planner/ }).waitFor();
-      await failed.filter({ hasText: /poorly.*failed.*planner.*the model is unwell/ }).waitFor();
-      const begun = await open.locator('time').evaluateAll((found) => found.map((each) => each.dateTime));
-      assert.deepEqual(begun, [...begun].sort().reverse());
+      const ended = page.getByRole('list', { name: 'Runs: Ended' }).getByRole('listitem');
+      // Each with its state, agent, model, how long it took and its tokens; what waits counts up, and what failed says why.
+      await open.filter({ hasText: /trip-45\s*waiting.*planner.*script:traveller.*begun.*ago.*for.*\d\ss.*\d+ tokens in,.*\d+ out/ }).waitFor();
+      await ended.filter({ hasText: /poorly\s*failed.*planner.*took.*\d\sm?s.*the model is unwell/ }).waitFor();
+      await ended.filter({ hasText: /trip-42\s*slower\s*succeeded.*planner.*took.*\d\sm?s.*\d+ tokens in/ }).waitFor();
+      for (const list of [open, ended]) {
+        const begun = await list.locator('time').evaluateAll((found) => found.map((each) => each.dateTime));
+        assert.ok(begun.length > 2);
+        assert.deepEqual(begun, [...begun].sort().reverse());
+      }
       await settled();
       await picture('runs');
       assert.deepEqual(await faultsOf(page), []);
       await page.getByLabel('State').selectOption('failed');
       await open.first().waitFor({ state: 'detached' });
-      await failed.getByRole('link', { name: /poorly/ }).click();
+      await ended.getByRole('link', { name: /poorly/ }).click();
       await page.getByRole('heading', { name: 'Turn 1' }).waitFor();
+      // The keyboard goes from run to run.
+      await page.goBack();
+      await ended.first().waitFor();
+      await page.keyboard.press('j');
+      await page.keyboard.press('k');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { name: 'poorly', level: 1 }).waitFor();
+      // A run that succeeded leads to the whole of its turn, on its timeline; it is found among the runs of its thread, too.
+      await page.goBack();
+      await page.getByLabel('State').selectOption('succeeded');
+      await ended.filter({ hasText: 'poorly' }).waitFor({ state: 'detached' });
+      await ended.getByRole('link', { name: /trip-42\s*slower/ }).click();
+      await page.getByRole('region', { name: 'About turn 3' }).getByText(/took .*1 step /s).waitFor();
+      assert.match(page.url(), /timeline=slower/);
+      assert.equal(await page.getByText('This is a moment in the middle').count(), 0);
+      await page.getByRole('navigation', { name: 'About this thread' }).getByRole('link', { name: 'Runs' }).click();
+      await page.getByRole('heading', { name: 'Runs of trip-42', level: 1 }).waitFor();
+      await ended.nth(5).waitFor();
+      await settled();
+      assert.equal(await ended.filter({ hasNotText: 'trip-42' }).count(), 0);
+      await page.getByText('No run is under way, queued or waiting.').waitFor();
+      await page.getByRole('link', { name: 'Of all threads' }).click();
+      await ended.filter({ hasText: 'poorly' }).waitFor();
+      // A run that ends comes to the list; what was never begun has no turn to lead to.
+      await send(page, 'threads', { id: 'fresh', agent: 'planner', owner: 'fay' });
+      await send(page, 'threads/fresh/run', { text: 'Is it warm?', wait: false });
+      await ended.first().filter({ hasText: /fresh\s*succeeded/ }).waitFor();
+      const later = await send(page, 'threads/fresh/run', { text: 'Later', at: '30d', wait: false });
+      await open.filter({ hasText: /fresh\s*scheduled.*begins \w+ \d+, \d{4}/ }).waitFor();
+      await send(page, 'threads/fresh/cancel', { run: later.run.id, why: 'not wanted' });
+      await ended.first().filter({ hasText: /fresh\s*cancelled.*not wanted/ }).waitFor();
+      await ended.first().getByRole('link').click();
+      await page.getByRole('heading', { name: 'fresh', level: 1 }).waitFor();
+      await row(page, 1).waitFor();
+      await settled();
+      assert.equal(await page.getByRole('alert').count(), 0);
       await go('/runs?state=waiting');
       await page.getByRole('link', { name: 'Decide in trip-45' }).click();
       await page.getByRole('article', { name: 'Approval of book' }).getByText('777').first().waitFor();
@@ -1213,9 +1254,9 @@ export const scenarios = {
       await go('/threads');
       await page.getByRole('link', { name: /trip-44/ }).waitFor();
       const ids = () => page.locator('a.thread strong').allTextContents();
-      assert.notEqual((await ids())[0], 'poorly');
+      assert.notEqual((await ids())[0], 'fresh');
       await page.getByLabel('Order').selectOption('true');
-      await page.waitForFunction(() => document.querySelector('a.thread strong').textContent === 'poorly');
+      await page.waitForFunction(() => document.querySelector('a.thread strong').textContent === 'fresh');
       await send(page, 'threads/notes/state/list.json', ['tea'], 'PUT');
       await page.waitForFunction(() => document.querySelector('a.thread strong').textContent === 'notes');
       await picture('newest');
@@ -1319,11 +1360,11 @@ export const scenarios = {
       await picture('times');
       await page.getByRole('tab', { name: 'Context' }).click();
       assert.match(await page.getByLabel('Step').locator('option').first().textContent(), /script:traveller, .*m?s$/);
-      // What was undone is no later turn; a wait is counted for what waits.
-      await send(page, 'threads', { id: 'patient', agent: 'planner' });
-      await send(page, 'threads/patient/run', { text: 'Book the flight to Porto for 730 euros.' });
-      await go('/threads/patient?at=turn:1&tab=calls');
-      await page.getByText(/^waits \d/).waitFor();
+      // A wait is counted for what waits.
+      await send(page, 'threads', { id: 'trip-46', agent: 'planner', owner: 'gil' });
+      await send(page, 'threads/trip-46/run', { text: 'Book the flight to Olbia for 950 euros.', wait: false });
+      await go('/threads/trip-46?at=turn:1&tab=calls');
+      await page.getByText(/^waits \d+\s(s|min)/).waitFor();
       // Long ones, and a clock that was set back.
       const shown = async (ms, text) => {
         await page.route(/\/trip-42\/turns/, async (route) => {
@@ -1631,6 +1672,28 @@ export const scenarios = {
       await page.getByText('No agent is named so').waitFor();
       await go('/costs?by=owner');
       await page.getByRole('row', { name: /ben \$61\.00/ }).waitFor();
+      // All runs of a state, page by page, with what they cost.
+      await go('/runs?state=succeeded');
+      const runs = page.getByRole('list', { name: 'Runs: Ended' }).getByRole('listitem');
+      await runs.first().filter({ hasText: /paying.*\$1\.00/ }).waitFor();
+      assert.equal(await all(runs, 'Older runs'), 112);
+      assert.equal(new Set(await runs.getByRole('link').evaluateAll((found) => found.map((each) => each.href))).size, 112);
+      // Where few runs are in a state, the server looks in parts, and the page goes on until it has found one.
+      let asked = 0;
+      await page.route(/\/v1\/runs\?.*state=failed/, async (route) => {
+        const response = await route.fetch();
+        const found = await response.json();
+        await route.fulfill({ response, json: ++asked < 3 ? { ...found, runs: [], more: true, next: 'x' } : found });
+      });
+      await go('/runs?state=failed');
+      await page.getByText('No run is failed.').waitFor();
+      assert.equal(asked, 3);
+      await page.unrouteAll();
+      // A store of too many threads says so, and lists what has not ended.
+      await page.route(/\/v1\/runs\?.*state=ended/, (route) => route.fulfill({ status: 422, json: { code: 'too_many_threads', detail: 'this list would have to look at more than 10,000 threads; nothing was read.', advice: '', facts: {} } }));
+      await go('/runs');
+      await page.getByRole('alert').getByText('the page of a thread leads to its runs').waitFor();
+      await page.getByText('No run is under way, queued or waiting.').waitFor();
     });
   },
 
@@ -1712,6 +1775,9 @@ export const spoilers = {
   stays: changed(/\/v1\/threads\/.*\/approvals\//, (body) => JSON.stringify({ ...JSON.parse(body), decision: null })),
   question: changed(/\/v1\/approvals/, (body) => body.replaceAll('"choose-name"', '"approve"').replaceAll(/"response_schema":\{[^}]*\}/g, '"response_schema":null')),
   settle: sent(/\/resolve$/, (body) => JSON.stringify({ ...JSON.parse(body), value: undefined })),
+  remember: sent(/\/memory\/dora\/items$/, (body) => JSON.stringify({ ...JSON.parse(body), scope: 'user' })),
+  times: changed(/\/trip-42\/turns\?/, (body) => body.replaceAll(/"steps":\[[^\]]*\]/g, '"steps":[]')),
+  runs: changed(/\/v1\/runs\?newest/, (body) => body.replaceAll(/"(in|out)put_tokens":\d+/g, '"$1put_tokens":0')),
   live: (context) => context.route(/\/events/, (route) => route.abort()),
   // The first page is all that the server gives.
   pages: changed(/\/v1\/threads\/long\/moves\?/, (body) => JSON.stringify({ ...JSON.parse(body), next: undefined })),

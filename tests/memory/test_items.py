@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,6 +158,56 @@ def test_what_has_expired_is_not_retrieved() -> None:
         assert [item.id for item in memory.items()] == ["word"]
         with pytest.raises(NotFound):
             memory.get("code")
+
+
+def test_an_item_that_expired_is_said_to_have_expired() -> None:
+    """Reading, editing, forgetting and keeping say when, and it is listed; control: one that was forgotten never ended."""
+    now = [1_000_000_000_000_000]
+    with perdure.open("memory:", clock=lambda: now[0]) as store:
+        memory = store.memory("ann")
+        code = memory.add("code 1234", id="code", scope="door", expires=timedelta(minutes=5))
+        memory.add("code 9999", id="old")
+        memory.forget("old")
+        before = list(memory.items(expired=True))
+        now[0] += 5 * 60 * 1_000_000
+
+        for act in (memory.get, memory.forget, memory.keep, partial(memory.edit, text="x")):
+            with raises(NotFound, "memory_item_expired", item="code", owner="ann", expired_at=now[0]) as told:
+                act("code")
+            assert "expired at 2001-09-09 01:51:40 UTC" in told.value.message
+        with raises(NotFound, "memory_item_not_found"):
+            memory.get("old")
+
+        assert before == []
+        assert list(memory.items(expired=True)) == [code]
+        assert list(memory.items(expired=True, scope="user")) == []
+        assert memory.restore("code", expires=timedelta(days=1)).text == "code 1234"
+        assert list(memory.items(expired=True)) == []
+
+
+def test_a_call_is_told_that_an_item_expired() -> None:
+    """One that it has forgotten itself is not there, whether it would have expired or not."""
+    now = [1_000_000_000_000_000]
+    met: list[str] = []
+
+    @perdure.tool(effect="local_write")
+    def look(call: Call) -> str:
+        for act, id in ((call.memory.get, "code"), (call.memory.forget, "word"), (call.memory.get, "word")):
+            try:
+                act(id)
+            except NotFound as error:
+                met.append(error.code)
+        return "looked"
+
+    with perdure.open("memory:", clock=lambda: now[0]) as store:
+        memory = store.memory("ann")
+        memory.add("code 1234", id="code", expires=timedelta(minutes=5))
+        memory.add("code word", id="word")
+        now[0] += 5 * 60 * 1_000_000
+        script = Script(use("look"), say("Done."))
+        store.thread("t", agent=Agent("a", backend=script, tools=[look]), owner="ann").run("Look.")
+
+    assert met == ["memory_item_expired", "memory_item_not_found"]
 
 
 def test_adding_can_be_repeated_safely(store: Store) -> None:

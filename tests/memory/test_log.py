@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 import pytest
 
 import perdure
 from perdure import Store
+from perdure.errors import Conflict
 from perdure.history.space import Space
 from perdure.memory import write
 from perdure.model.memory import items_of
-from perdure.shapes.memory_log import MemoryCommit
 from perdure.store import memory as memories
 from perdure.store.memory import Memory
+from tests.coded import raises
 from tests.crash.campaign import SEED, sized
 from tests.memory.remembering import forgetting, remembering
 
@@ -65,8 +67,7 @@ def test_a_change_whose_turn_was_undone_is_withdrawn(store: Store, ann: Memory) 
     noted = remembering(store, "t2", "likes fjords", name="m")
 
     def listed() -> list[tuple[str | None, bool]]:
-        shown = [MemoryCommit.of(ann, each) for each in ann.log()]
-        return [(each.did, each.withdrawn) for each in shown]
+        return [(each.did, each.withdrawn) for each in ann.log()]
 
     before = listed()
     gone.undo()
@@ -130,3 +131,149 @@ def test_an_item_is_not_looked_for_before_its_id_was_made(
 
     assert [ann.changes_of(id, limit=4)[1] for id in (made, chosen)] == [False, True]
     assert ann.changes_of(chosen)[1] is False
+
+
+def told(memory: Memory) -> list[tuple[object, ...]]:
+    """What each change did to which item, the text, and who did it."""
+    return [(each.did, each.item, each.text, each.thread or each.by) for each in memory.log()]
+
+
+def test_an_entry_says_what_was_done_to_which_item_and_by_whom(store: Store, ann: Memory) -> None:
+    """By a program, a person and a thread, also in its repr; the list of one item says the same."""
+    ann.add("likes tea", id="drink", author="bob")
+    ann.edit("drink", "likes coffee", author="bob")
+    remembering(store, "t1", "likes fjords")
+    ann.keep("n")
+    ann.forget("drink", author="cat")
+    ann.restore("drink")
+
+    assert told(ann) == [
+        ("restored", "drink", "likes coffee", None),
+        ("forgotten", "drink", "likes coffee", "cat"),
+        ("kept", "n", "likes fjords", None),
+        ("added", "n", "likes fjords", "t1"),
+        ("edited", "drink", "likes coffee", "bob"),
+        ("added", "drink", "likes tea", "bob"),
+    ]
+    forgot = ann.log()[1]
+    assert f"<commit {forgot.digest[:12]}: forgotten drink, 'likes coffee' by cat>" in repr(ann.log())
+    assert ann.changes_of("drink")[0][1] == forgot
+    assert ann.get("drink", at=ann.log()[-1]).text == "likes tea", "an entry is a moment"
+
+
+def test_what_says_the_same_again_was_confirmed(store: Store, ann: Memory) -> None:
+    """By another thread, or a stronger source; a weaker word by id, and an edit of the end, are edits."""
+    remembering(store, "t1", "likes fjords")
+    remembering(store, "t2", "likes  Fjords")
+    ann.add("likes fjords")
+    ann.add("likes fjords", id="n", trust="tool")
+    ann.edit("n", expires=timedelta(days=1))
+
+    assert [each.did for each in ann.log()] == ["edited", "edited", "confirmed", "confirmed", "added"]
+
+
+def test_an_erasure_is_named_with_its_item(ann: Memory) -> None:
+    """Of an item that is there, of one that was forgotten before, and again; what it erased has no text any more."""
+    ann.add("likes zeppelins", id="goes")
+    ann.add("likes balloons", id="gone")
+    ann.forget("gone")
+    ann.add("likes lakes", id="stays")
+    ann.erase("goes", author="bob")
+    ann.erase("gone")
+    ann.erase("gone")
+
+    assert told(ann) == [
+        ("erased", "gone", None, None),
+        ("erased", "gone", None, None),
+        ("erased", "goes", None, "bob"),
+        ("added", "stays", "likes lakes", None),
+        ("forgotten", "gone", None, None),
+        ("added", "gone", None, None),
+        ("added", "goes", None, None),
+    ]
+    assert [each.did for each in ann.changes_of("gone")[0]] == ["erased", "erased", "forgotten", "added"]
+
+
+def test_an_undo_of_an_erasure_is_refused(ann: Memory) -> None:
+    """Nothing would come back; with one change more the change before it is taken back, and a redo brings that again."""
+    ann.add("likes lakes", id="stays")
+    ann.add("likes rivers", id="stays")
+    ann.add("likes zeppelins", id="goes")
+    ann.edit("stays", "likes seas")
+    ann.erase("goes")
+    head = ann.head
+
+    with raises(Conflict, "erasure_not_undone", owner="ann", items=("goes",), changes=2):
+        ann.undo()
+    refused = ann.head
+    ann.undo(2)
+    undone = [each.text for each in ann.items()]
+    ann.redo()
+
+    assert refused == head
+    assert undone == ["likes rivers"]
+    assert [each.text for each in ann.items()] == ["likes seas"]
+
+
+def test_an_undo_behind_several_erasures_says_how_many_changes_it_takes(ann: Memory) -> None:
+    """The number that the error names is enough; control: the change after an erasure is undone alone."""
+    ann.add("likes lakes", id="stays")
+    for id in ("a", "b"):
+        ann.add(f"likes {id}", id=id)
+    ann.edit("stays", "likes seas")
+    for id in ("a", "b"):
+        ann.erase(id)
+    ann.add("has a dog", id="pet")
+
+    ann.undo()
+    with raises(Conflict, "erasure_not_undone", items=("b", "a"), changes=3):
+        ann.undo(2)
+    ann.undo(3)
+
+    assert [each.text for each in ann.items()] == ["likes lakes"]
+
+
+def test_an_undo_that_was_made_is_answered_again_after_an_erasure(ann: Memory) -> None:
+    """Its op_id names a move that was made before."""
+    ann.add("likes tea", id="drink")
+    ann.add("likes coffee", id="drink")
+    undone = ann.undo(op_id="req-1")
+    ann.erase("drink")
+
+    assert ann.undo(op_id="req-1") == undone
+
+
+def test_the_moves_have_every_undo_and_redo_with_its_author(ann: Memory) -> None:
+    """Each with the newest change that it was about; what a later change covered is found and put back."""
+    ann.add("likes tea", id="drink", author="bob")
+    ann.add("likes coffee", id="drink")
+    ann.undo(2, author="cat")
+    ann.redo(author="dan")
+    ann.undo(author="cat")
+    ann.add("has a dog", id="pet")
+
+    moves = ann.moves()
+
+    assert [(each.act, each.author, each.changes, each.change and each.change.text) for each in moves] == [
+        ("commit", None, 1, "has a dog"),
+        ("undo", "cat", 1, "likes coffee"),
+        ("redo", "dan", 2, "likes coffee"),
+        ("undo", "cat", 2, "likes coffee"),
+        ("commit", None, 1, "likes coffee"),
+        ("commit", "bob", 1, "likes tea"),
+    ]
+    assert all(each.at is not None for each in moves)
+    assert [each.version for each in ann.moves(before=5, limit=2)] == [4, 3]
+    assert "undo of 1 by cat, <commit " in repr(moves[1])
+    assert moves[1].change is not None
+    assert ann.restore("drink", at=moves[1].change).text == "likes coffee"
+
+
+def test_the_ids_of_all_items_ever_are_listed(ann: Memory) -> None:
+    """Those changed last first; forgotten ones too, and of a few changes only."""
+    for id in ("a", "b", "a"):
+        ann.add(f"likes {id}", id=id)
+    ann.forget("b")
+
+    assert ann.ids_ever() == ["b", "a"]
+    assert ann.ids_ever(changes=1) == ["b"]

@@ -16,7 +16,6 @@ from perdure.errors import Forgotten, Invalid, NotFound, OpReused
 from perdure.history.retention import RetentionPolicy
 from perdure.memory import write
 from perdure.model.memory import Remembered
-from perdure.shapes.memory_log import MemoryCommit
 from perdure.store import memory as memories
 from perdure.store.memory import Memory
 from tests.coded import raises
@@ -51,7 +50,7 @@ def facts(item: Remembered) -> tuple[object, ...]:
 
 def done(memory: Memory) -> list[tuple[str | None, str | None, str | None]]:
     """What was done to a memory, newest first: what, to which text, by whom."""
-    shown = [MemoryCommit.of(memory, each) for each in memory.log()]
+    shown = memory.log()
     return [(each.did, each.text, each.by) for each in shown]
 
 

@@ -177,6 +177,37 @@ def test_what_has_no_format_is_refused_with_the_reason(thread: Thread, given: ob
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("model", "field", "api"),
+    [
+        ("gpt-5.6", "messages", "openai-chat"),
+        ("o9-mini", "messages", "openai-chat"),
+        ("claude-sonnet-5-5", "messages", "anthropic-messages"),
+        ("claude-of-tomorrow", "messages", "anthropic-messages"),
+        ("mistral-large-latest", "messages", "mistral-chat"),
+        ("gemini-2.5-flash", "messages", "openai-chat"),
+        ("gemini-2.5-flash", "input", "gemini-interactions"),
+        ("gpt-5.6", "input", "openai-responses"),
+    ],
+)
+def test_the_name_of_a_model_decides_among_the_formats_that_fit(model: str, field: str, api: str) -> None:
+    """Of a request of plain words; the catalog says whose it is, or the first word of its name."""
+    said = [{"role": "user", "content": "Oslo?"}]
+
+    assert formats_of({"model": model, field: said, "temperature": 0.5}) == (api,)
+
+
+@pytest.mark.parametrize(
+    "model", ["mistral:7b", "llama3.1:8b", "openchat-7b", "anthropic/claude-sonnet-4.5", "", 7]
+)
+def test_a_name_that_is_nobodys_decides_nothing(model: object) -> None:
+    """Another server gave it; control: without options plain words mean the same in each format."""
+    said = [{"role": "user", "content": "Oslo?"}]
+
+    assert len(formats_of({"model": model, "messages": said, "temperature": 0.5})) > 1
+    assert formats_of({"model": model, "messages": said}) == ("openai-chat",)
+
+
 def test_a_role_that_no_format_has_is_the_reason_that_is_given(thread: Thread) -> None:
     """The format is not the problem, so the error of the nearest one is raised."""
     with pytest.raises(errors.Invalid) as refused:

@@ -145,6 +145,24 @@ def test_an_item_that_cannot_be_put_back_is_refused_with_a_reason(
     assert memory.head == head
 
 
+def test_an_item_that_expired_is_listed_and_brought_back(client: Client, store: Store) -> None:
+    """The problem says when it expired; the list of what expired has it, and a search takes no such filter."""
+    memory = store.memory("ann")
+    memory.add("Ann is here.", id="ended", expires=timedelta(milliseconds=1))
+    memory.add("Ann lives in Porto.", id="stays")
+
+    gone = client.ask("PUT", ITEM.format(id="ended"), {"text": "Ann is there."})
+    listed = client.get("/v1/memory/ann?expired=true").json["items"]
+    wrong = client.get("/v1/memory/ann?expired=true&q=here")
+    client.post(f"{ITEM.format(id='ended')}/restore", {"expires": "30d"})
+
+    assert (gone.status, gone.json["code"]) == (404, "memory_item_expired")
+    assert "/restore" in gone.json["advice"]
+    assert [each["id"] for each in listed] == ["ended"]
+    assert (wrong.status, wrong.json["code"]) == (422, "options_conflict")
+    assert client.get("/v1/memory/ann?expired=true").json["items"] == []
+
+
 def test_a_repeated_restore_is_one_and_a_stale_one_is_none(client: Client, store: Store, item: str) -> None:
     """A client that sends it again with its key gets the same answer; with the tag of an older list nothing is done."""
     store.memory("ann").forget(item)
@@ -173,6 +191,37 @@ def test_an_undo_takes_back_only_the_change_that_the_client_has_seen(
 
     assert (refused.status, done.status) == (412, 200), refused.body
     assert [each.id for each in store.memory("ann").items()] == [item]
+
+
+def test_an_undo_of_an_erasure_says_how_many_changes_it_takes(
+    client: Client, store: Store, item: str
+) -> None:
+    """Refused alone; with the number of the answer the change before it is taken back."""
+    store.memory("ann").add("Ann likes trams.", id="trams")
+    store.memory("ann").erase(item)
+
+    refused = client.post("/v1/memory/ann/undo")
+    done = client.post("/v1/memory/ann/undo", {"changes": refused.json["facts"]["changes"]})
+
+    assert (refused.status, refused.json["code"]) == (409, "erasure_not_undone")
+    assert "`changes`" in refused.json["advice"]
+    assert (done.status, done.json["items"]) == (200, 0), done.body
+
+
+def test_the_moves_of_a_memory_are_listed_in_pages(client: Client, store: Store, item: str) -> None:
+    """Undos and redos with the credential that made them; a cursor leads on, another text is none."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    for act in ("undo", "redo"):
+        ann.post(f"/v1/memory/ann/{act}")
+
+    first = ann.get("/v1/memory/ann/moves?limit=2").json
+    rest = ann.get(f"/v1/memory/ann/moves?after={first['next']}").json
+
+    moves = [(each["act"], each["by"], each["changes"], each["change"]["items"]) for each in first["moves"]]
+    assert moves == [(act, "ann", 1, [item]) for act in ("redo", "undo")]
+    assert [(each["act"], each["version"], each["from"]) for each in rest["moves"]] == [("commit", 1, None)]
+    assert (first["more"], rest["more"], "next" in rest) == (True, False, False)
+    assert ann.get("/v1/memory/ann/moves?after=x").json["code"] == "cursor_invalid"
 
 
 def test_a_repeated_correction_is_one(client: Client, item: str) -> None:
@@ -226,6 +275,7 @@ def test_a_memory_outside_the_limits_does_not_exist(
     for method, rest, body in (
         ("GET", "", None),
         ("GET", "/log", None),
+        ("GET", "/moves", None),
         ("POST", "/items", {"text": "x"}),
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),

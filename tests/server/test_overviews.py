@@ -16,6 +16,8 @@ from perdure import Agent, Stop
 from perdure.errors import Corrupt, RunFailed
 from perdure.integrations.importers import import_sessions
 from perdure.model.run import Usage
+from perdure.runtime.session import records
+from perdure.runtime.session import result as results
 from perdure.server import thread_list
 from perdure.server.keys import SERVER
 from perdure.server.routes import store as store_routes
@@ -272,36 +274,137 @@ def test_a_list_that_would_look_at_too_many_threads_is_refused(
     few = client.get("/v1/threads?newest=true")
     store.thread("t3", agent="assistant")
 
-    for path in ("/v1/threads?newest=true", "/v1/runs?state=failed"):
+    for path in ("/v1/threads?newest=true", "/v1/runs?state=failed", "/v1/runs?state=ended"):
         reply = client.get(path)
         assert (reply.status, reply.json["code"]) == (422, "too_many_threads"), reply.body
 
     assert len(few.json["threads"]) == 3
     assert client.get("/v1/threads").status == client.get("/v1/runs?newest=true").status == 200
+    assert len(client.get("/v1/runs?state=ended&thread=chat").json["runs"]) == 1
 
 
-def test_the_last_runs_that_failed_are_listed_over_all_threads(store: Store) -> None:
-    """The newest first, if it is asked for; of a thread that went on nothing, nor what the key may not see."""
+@pytest.fixture
+def ran(store: Store) -> None:
+    """The runs below."""
+    run_some(store)
+
+
+def run_some(store: Store) -> None:
+    """Make runs of several ends on threads of two owners, one after another, and two that have not begun."""
     broken = Agent("assistant", backend=Script())
     for id, owner in (("ailing", "ann"), ("other", "bob"), ("well", "ann")):
         with suppress(RunFailed):
             store.thread(id, agent=broken, owner=owner).run("Hi")
-    store.thread("well", agent=Agent("assistant", backend=Script(say("Hello.")))).run("Hi again")
+    answers = [say("Hello.", usage=Usage(input_tokens=7, output_tokens=2)) for _ in range(2)]
+    model = Script(*answers)
+    well = store.thread("well", agent=Agent("assistant", backend=model, stop=Stop(price=lambda _: 0.25)))
+    well.run("Hi again")
+    well.fork("aside").run("And again")
     for id in ("queued", "later"):
         store.thread(id, agent=broken, owner="ann").start("Later")
 
+
+def listed_runs(client: Client, query: str) -> list[str]:
+    """The threads of all runs that a query lists, over all pages of two."""
+    found, after = list[str](), ""
+    while True:
+        reply = client.get(f"/v1/runs?limit=2{query}{after}")
+        assert reply.status == 200, reply.body
+        found += [each["thread"] for each in reply.json["runs"]]
+        if "next" not in reply.json:
+            return found
+        after = f"&after={reply.json['next']}"
+
+
+def test_runs_that_have_ended_are_listed_over_all_threads(ran: None, store: Store) -> None:
+    """All of them, on every timeline, the newest first, in pages; those that have not ended are another list."""
     with serving(store) as client:
         ann = Client(client.port, key(store, "ann", "viewer", owners=["ann"]))
 
-        def threads(query: str, asked: Client = client) -> list[str]:
-            return [each["thread"] for each in asked.get(f"/v1/runs?{query}").json["runs"]]
+        assert listed_runs(client, "&state=ended") == ["well", "well", "well", "other", "ailing"]
+        assert listed_runs(client, "&state=succeeded") == ["well", "well"]
+        assert listed_runs(client, "&state=failed") == ["well", "other", "ailing"]
+        assert listed_runs(client, "&state=cancelled") == []
+        assert listed_runs(client, "&newest=true") == listed_runs(client, "&state=open&newest=true")
+        assert listed_runs(client, "&newest=true") == ["later", "queued"]
+        assert listed_runs(ann, "&state=failed") == ["well", "ailing"]
+        assert listed_runs(client, "&state=ended&thread=other") == ["other"]
+        assert listed_runs(client, "&state=created&thread=queued") == ["queued"]
+        refused = [ann.get(f"/v1/runs?thread=other{state}").status for state in ("", "&state=ended")]
+        assert refused == [404, 404]
 
-        assert threads("newest=true") == ["later", "queued"]
-        assert threads("state=failed") == ["ailing", "other"]
-        assert threads("state=failed&newest=true", ann) == ["ailing"]
-        first = client.get("/v1/runs?state=failed&newest=true&limit=1").json
-        assert [each["thread"] for each in first["runs"]] == ["other"]
-        assert threads(f"state=failed&newest=true&after={first['next']}") == ["ailing"]
+
+def test_a_list_of_runs_has_what_each_cost_if_it_is_asked_for(ran: None, store: Store) -> None:
+    """Of its own steps; a run that asked no model cost nothing.  Control: without the question nothing is read."""
+    with serving(store) as client:
+        asked, without = (
+            client.get(f"/v1/runs?state=ended{cost}").json["runs"] for cost in ("&cost=true", "")
+        )
+
+    spent = {(each["timeline"], each["state"]): (each["cost"], each["usage"]) for each in asked}
+    assert spent["main", "succeeded"] == spent["aside", "succeeded"]
+    assert spent["main", "succeeded"][0] == {"usd": 0.25, "steps": 1, "unpriced": 0}
+    assert spent["main", "succeeded"][1]["input_tokens"] == 7
+    assert spent["main", "failed"][0] == {"usd": 0.0, "steps": 0, "unpriced": 0}
+    assert [(each["cost"], each["usage"]) for each in without] == [(None, None)] * 5
+
+
+def test_a_page_of_runs_costs_what_it_has_beside_one_run_of_each_thread(
+    many: None, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that are further back are not read, nor the line after them; control: the whole list reads them all."""
+    read, steps = list[Any](), list[Any]()
+    runs, of_run = records.last, results.of_run
+    monkeypatch.setattr(records, "last", lambda *of, **how: read.extend(found := runs(*of, **how)) or found)
+    monkeypatch.setattr(results, "of_run", lambda *of: steps.extend(found := of_run(*of)) or found)
+    monkeypatch.setattr(results, "spent_by", None)
+    with serving(store) as client:
+        first = client.get("/v1/runs?state=ended&limit=2&cost=true").json
+        once, read_once = len(read), len(steps)
+        following = client.get(f"/v1/runs?state=ended&limit=2&after={first['next']}").json
+        twice = len(read) - once
+        client.get("/v1/runs?state=ended&limit=500")
+
+    threads = 6  # with `noting`, whose five runs came before those of the others
+    assert {each["thread"] for each in first["runs"] + following["runs"]} == {
+        f"sending-{number}" for number in range(1, 5)
+    }
+    assert max(once, twice) <= threads + 12
+    assert len(read) - once - twice >= 15
+    assert read_once < 30
+
+
+def test_a_state_that_few_runs_have_is_looked_for_a_bounded_time(
+    ran: None, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no time left each page looks at one run; all pages together find what one page with enough time finds."""
+    monkeypatch.setattr(store_routes, "_RUNS_SECONDS", -1.0)
+    with serving(store) as client:
+        first = client.get("/v1/runs?state=failed").json
+
+        assert (first["runs"], first["more"]) == ([], True)
+        assert listed_runs(client, "&state=failed") == ["well", "other", "ailing"]
+
+
+def test_a_thread_whose_runs_are_damaged_does_not_hide_the_others(tmp_path: Path) -> None:
+    """The list names it; control: a program reads its runs as `Corrupt`."""
+    path = tmp_path / "damaged.db"
+    with perdure.open(path) as store:
+        run_some(store)
+    with closing(sqlite3.connect(path)) as file, file:
+        changed = file.execute(
+            "UPDATE cells SET value = replace(value, 'failed', 'failxd') WHERE name GLOB 'run/*' AND space = "
+            "(SELECT space FROM cells WHERE name GLOB 'run/*' ORDER BY space LIMIT 1)"
+        )
+        assert changed.rowcount == 1
+
+    with perdure.open(path) as store, serving(store) as client:
+        page = client.get("/v1/runs?state=ended").json
+        with pytest.raises(Corrupt):
+            store.thread("ailing").runs()
+
+    assert page["damaged"] == ["ailing"]
+    assert [each["thread"] for each in page["runs"]] == ["well", "well", "well", "other"]
 
 
 def test_a_cursor_names_no_thread_that_the_key_may_not_see(
@@ -548,6 +651,8 @@ def many(store: Store) -> None:
         ("/v1/calls", "calls", False),
         ("/v1/runs", "runs", False),
         ("/v1/runs?state=created", "runs", False),
+        ("/v1/runs?state=ended", "runs", False),
+        ("/v1/runs?state=ended&thread=noting", "runs", False),
         ("/v1/memory/ann", "items", False),
     ],
 )

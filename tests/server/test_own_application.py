@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +107,13 @@ async def run():
 
 
 @contextmanager
-def _application(directory: Path, program: str) -> Generator[tuple[subprocess.Popen[str], HTTPConnection]]:
-    """An application under plain uvicorn, and a connection to it."""
+def _application(
+    directory: Path, program: str, grace: int | None = None
+) -> Generator[tuple[subprocess.Popen[str], HTTPConnection]]:
+    """An application under plain uvicorn, which waits so many seconds for open requests, and a connection to it."""
     (directory / "app.py").write_text(program)
     command = [sys.executable, "-m", "uvicorn", "app:application", "--port", "0", "--no-access-log"]
-    command += ["--timeout-graceful-shutdown", "1"] if program is _WAITING else []
+    command += [] if grace is None else ["--timeout-graceful-shutdown", str(grace)]
     process = subprocess.Popen(
         command, cwd=directory, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""}
     )
@@ -159,7 +161,7 @@ def test_a_follower_lets_the_server_exit(tmp_path: Path, program: str, exits: bo
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_a_request_that_a_deploy_cut_off_goes_on_by_its_id(tmp_path: Path, ending: signal.Signals) -> None:
     """A graceful stop is no worse than a kill: the next process answers the same request with the end of the run."""
-    with _application(tmp_path, _WAITING) as (process, connection):
+    with _application(tmp_path, _WAITING, 1) as (process, connection):
         connection.request("GET", "/run")
         while not (tmp_path / "inside").exists():
             time.sleep(0.01)
@@ -189,11 +191,116 @@ def web_py() -> str:
     return found.text
 
 
-@pytest.mark.parametrize("works", [True, False], ids=["as shown", "without its worker"])
-def test_a_payment_approved_during_another_run_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+_PAYING = """
+from pathlib import Path
+
+
+@perdure.tool(effect="financial")
+async def pay(amount: int) -> str:
+    with open("paid", "a") as file:
+        file.write(f"{amount}\\n")
+    while not Path("may-go-on").exists():
+        await asyncio.sleep(0.01)
+    return "paid"
+
+
+assistant = Agent("assistant", backend=Script(use("pay", amount=10), say("Paid.")), tools=[pay])
+"""
+_ANN = {"X-Forwarded-Email": "ann@example.org", "Content-Type": "application/json"}
+
+
+def _answer(connection: HTTPConnection, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Send a request as Ann; the status and the body, None if it is no JSON."""
+    connection.request(method, path, None if body is None else json.dumps(body), _ANN)
+    reply = connection.getresponse()
+    text = reply.read()
+    return reply.status, json.loads(text) if text.startswith(b"{") else None
+
+
+@pytest.mark.parametrize(
+    ("waits", "grace", "ending", "status"),
+    [
+        pytest.param(1, 20, signal.SIGTERM, 202, id="as documented"),
+        pytest.param(20, 1, signal.SIGTERM, 500, id="with too little time"),
+        pytest.param(20, 1, signal.SIGKILL, None, id="killed"),
+    ],
+)
+def test_a_deploy_in_the_middle_of_a_payment_leaves_the_run_to_a_worker(
+    tmp_path: Path, waits: int, grace: int, ending: signal.Signals, status: int | None
 ) -> None:
-    """The worker of the page goes on with it once the line is free; control: without the worker nothing does."""
+    """No handler carries the run on: it ends without its client, and the same message gives its result, paid once."""
+    program = web_py().replace("WAIT_SECONDS = 20", f"WAIT_SECONDS = {waits}") + _PAYING
+    message = {"id": "m1", "text": "Pay."}
+    with _application(tmp_path, program, grace) as (process, connection), ThreadPoolExecutor() as beside:
+        asking = beside.submit(_answer, connection, "POST", "/chat/messages", message)
+        while not (tmp_path / "paid").exists():
+            time.sleep(0.01)
+        process.send_signal(ending)
+        if status is None:
+            with pytest.raises((HTTPException, OSError)):
+                asking.result(WAIT_SECONDS)
+        else:
+            assert asking.result(WAIT_SECONDS)[0] == status
+            (tmp_path / "may-go-on").touch()
+        process.wait(WAIT_SECONDS)
+    with perdure.open(tmp_path / "web.db") as store:
+        (run,) = store.thread("ann@example.org:chat").runs()
+        assert run.state == ("running" if status is None else "succeeded")  # killed: it is interrupted
+    with _application(tmp_path, program, grace) as (_, connection):
+        again, answer = _answer(connection, "POST", "/chat/messages", message)
+
+    assert (again, answer["text"], len(answer["unclear"])) == (200, "Paid.", int(status is None))
+    assert (tmp_path / "paid").read_text() == "10\n"
+
+
+def test_a_run_between_the_page_and_its_connection_is_shown(tmp_path: Path) -> None:
+    """The page was made before the run began, and connects after it has ended; control: without the cursor it misses it."""
+    (tmp_path / "may-go-on").touch()
+    found: dict[str, bool] = {}
+    with _application(tmp_path, web_py() + _PAYING) as (_, connection):
+        _, page = _answer(connection, "PUT", "/chat")
+        assert _answer(connection, "POST", "/chat/messages", {"id": "m1", "text": "Pay."})[0] == 200
+        _, later = _answer(connection, "GET", "/chat")
+        for after in (page["cursor"], later["cursor"]):
+            other = HTTPConnection("127.0.0.1", connection.port, timeout=2)
+            other.request("GET", f"/chat/events?after={after}", headers=_ANN)
+            found[after] = _has_line(other.getresponse(), "event: run.finished")
+            other.close()
+
+    assert (page["messages"], [each["text"] for each in later["messages"]]) == ([], ["Pay.", "Paid."])
+    assert found == {page["cursor"]: True, later["cursor"]: False}
+
+
+def _has_line(stream: HTTPResponse, line: str) -> bool:
+    """True if a stream has that line soon."""
+    try:
+        while text := stream.readline().decode():
+            if text.rstrip("\n") == line:
+                return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def test_a_message_waits_for_its_turn_and_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control for all that follows: it is the worker of the page that carries runs on, and no handler."""
+    monkeypatch.chdir(tmp_path)
+    shown = web_py().replace("WAIT_SECONDS = 20", "WAIT_SECONDS = 0.2")
+    assert "store.work(assistant, at_once=50)" in shown
+    web = documented(shown.replace("store.work(assistant, at_once=50)", "asyncio.sleep(3600)"))
+
+    with TestClient(web["application"], headers=ANN) as client:
+        answers = [client.post("/1/messages", json={"id": "m1", "text": "A lamp."}) for _ in range(2)]
+
+    assert [(each.status_code, each.json()) for each in answers] == [
+        (202, {"status": "running", "text": ""})
+    ] * 2
+
+
+def test_a_payment_approved_during_another_run_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of the page goes on with it once the line is free."""
     monkeypatch.chdir(tmp_path)
     paid, looking, seen = threading.Event(), threading.Event(), threading.Event()
 
@@ -208,25 +315,49 @@ def test_a_payment_approved_during_another_run_is_made(
         assert seen.wait(WAIT_SECONDS)
         return "seen"
 
-    shown = web_py()
-    shown = web_py().replace("timeout(20)", "timeout(0.2)")
-    web = documented(shown if works else shown.replace("store.work(assistant)", "asyncio.sleep(3600)"))
+    web = documented(web_py().replace("timeout(WAIT_SECONDS)", "timeout(waits[0])"))
+    waits = web["waits"] = [20.0]
     script = Script(use("pay", amount=10), use("look"), say("Looked."), say("Paid."))
     web["assistant"] = Agent("assistant", backend=script, tools=[pay, look])
     with TestClient(web["application"], headers=ANN) as client, ThreadPoolExecutor() as beside:
         ask = {"id": "m1", "text": "Pay."}
         (asked,) = client.post("/chat/messages", json=ask).json()["asked"]
-        slow = beside.submit(client.post, "/chat/messages", json={"id": "m2", "text": "Look."})
+        other = {"id": "m2", "text": "Look."}
+        slow = beside.submit(client.post, "/chat/messages", json=other)
         assert looking.wait(WAIT_SECONDS)
+        waits[0] = 0.2
         decision = {"call": asked["call"], "verdict": "approve"}
         decided = client.post("/chat/decisions", json=decision)
+        waits[0] = 20.0
         seen.set()
 
         assert (decided.status_code, decided.json()["status"]) == (202, "running")
-        assert slow.result(WAIT_SECONDS).json()["text"] == "Looked."
-        assert paid.wait(WAIT_SECONDS if works else 1) is works
-        if works:
-            assert client.post("/chat/messages", json=ask).json()["text"] == "Paid."
+        slow.result(WAIT_SECONDS)
+        assert client.post("/chat/messages", json=other).json()["text"] == "Looked."
+        assert paid.wait(WAIT_SECONDS)
+        assert client.post("/chat/messages", json=ask).json()["text"] == "Paid."
+
+
+def test_the_documented_routes_of_fastapi_queue_wait_and_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker beside them carries the run on; the same message gives its result, and another user gets none."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "how-to" / "embed-in-fastapi.md").read_text("utf-8")
+    shown: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page, "page"):
+        if block.language == "python" and block.text != "store.close()":
+            exec(compile(block.text, "page.py", "exec"), shown)
+    ann, message = {"X-Session": "session-of-ann"}, {"id": "m1", "text": "Hi"}
+
+    with TestClient(shown["application"]) as client:
+        first, again = (client.post("/chat/2/messages", json=message, headers=ann) for _ in range(2))
+        stranger = client.post("/chat/2/messages", json=message)
+        other = client.post("/chat/2/messages", json={**message, "text": "Bye"}, headers=ann)
+    shown["store"].close()
+
+    assert (first.json(), again.json()) == ({"status": "succeeded", "text": "Hello."},) * 2
+    assert (stranger.status_code, other.status_code) == (401, 409)
 
 
 def test_the_documented_application_keeps_users_apart(
@@ -239,6 +370,7 @@ def test_the_documented_application_keeps_users_apart(
 
     with TestClient(web["application"]) as client:
         asked = client.post("/1/messages", json=ask, headers=ANN).json()["asked"][0]
+        seen = [client.get("/1", headers=each) for each in (ANN, BEN)]
         decision = {"call": asked["call"], "verdict": "approve", "by": "ann@example.org"}
         theft = client.post("/1/decisions", json=decision, headers=BEN)
         own = client.post("/1/messages", json=ask, headers=BEN)
@@ -250,6 +382,8 @@ def test_the_documented_application_keeps_users_apart(
     assert own.json()["asked"][0]["call"] != asked["call"]
     assert (stray.status_code, stray.json()["code"]) == (404, "call_not_found")
     assert unknown.status_code == 401
+    assert [each.status_code for each in seen] == [200, 404]
+    assert (seen[0].json()["asked"], asked["arguments"]) == ([asked], {"lamp": "Luxo"})
     assert (decided.json()["text"], decided.json()["unclear"]) == ("It comes.", [])
 
 

@@ -247,6 +247,7 @@ def commands() -> dict[str, list[str]]:
         "memory forget": ["item", "--owner", "ann"],
         "memory restore": ["item", "--owner", "ann"],
         "memory log": ["--owner", "ann"],
+        "memory moves": ["--owner", "ann"],
         "memory undo": ["--owner", "ann"],
         "memory redo": ["--owner", "ann"],
         "artifacts ls": ["shopping"],

@@ -129,6 +129,30 @@ def test_a_role_that_is_not_known_is_the_reason(empty: Shell) -> None:
     assert (ended.code, ended.error["code"] == "format_missing") == (2, False)
 
 
+def test_a_broken_byte_in_text_of_utf_8_is_repaired_and_reported_with_its_place(empty: Shell) -> None:
+    """Other letters say that it is UTF-8; control: without them it may be Latin-1, and is refused."""
+    row = '{"role": "user", "content": "caf\u00e9"}\n'.encode()
+    broken = b'{"role": "assistant", "content": "b\xffd"}\n'
+
+    repaired = bring(empty, row + broken)
+    refused = bring(empty, broken)
+
+    assert [(each["kind"], each["where"]) for each in repaired.json["losses"]] == [
+        ("repaired", "line 2: content")
+    ]
+    assert [text for _, text in spoken(empty)] == ["caf\u00e9", "b\ufffdd"]
+    assert refused.error["code"] == "not_utf8"
+
+
+def test_a_request_that_goes_on_from_a_servers_conversation_says_that_it_is_missing(empty: Shell) -> None:
+    """It is no option of the agent's; control: an option is."""
+    body = {"previous_response_id": "resp_1", "input": "And now?", "temperature": 0.5}
+
+    losses = bring(empty, json.dumps(body)).json["losses"]
+
+    assert {each["what"] for each in losses} == {"earlier conversation", "temperature"}
+
+
 def test_half_a_character_is_repaired_and_reported_with_its_place(empty: Shell) -> None:
     """As in sessions; control: a whole one, written as two halves, is no loss."""
     whole = bring(empty, '[{"role": "user", "content": "\\ud83d\\ude00"}]')

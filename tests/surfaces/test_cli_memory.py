@@ -334,6 +334,63 @@ def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> Non
     assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
 
 
+def test_an_erasure_is_called_that_and_is_not_undone(shell: Shell, kept: str) -> None:
+    """The log names the item and that its words are gone; the command that is printed takes back the change before."""
+    shell.ok("memory", "add", "likes tea", "--owner", "ann", "--id", "tea")
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+    for _ in range(2):
+        shell.ok("memory", "forget", kept, "--owner", "ann", "--erase", "--yes")
+
+    log = shell.ok("memory", "log", "--owner", "ann").out
+    commits = shell.ok("memory", "log", "--owner", "ann", "--json").json["commits"]
+    refused = shell("memory", "undo", "--owner", "ann")
+    typed = refused.err.partition("`perdure ")[2].partition("`")[0]
+    undone = shell.ok(*shlex.split(typed), "--json").json
+
+    assert [(each["did"], each["items"], each["text"]) for each in commits] == [
+        *[("erased", [kept], None)] * 2,
+        *(("forgotten", [kept], None), ("added", ["tea"], "likes tea"), ("added", [kept], None)),
+    ]
+    assert (log.count("erased"), log.count("(gone)")) == (2, 4)
+    assert (refused.code, "erasure of 'seat'" in refused.err, "--changes 3" in typed) == (4, True, True)
+    assert (undone["did"], undone["head"]["commit"]) == ("undone", commits[3]["commit"])
+
+
+def test_the_moves_of_a_memory_have_its_undos(shell: Shell, kept: str) -> None:
+    """What a new change has covered is found there, and put back by the command that is printed, at 80 columns."""
+    for text in ("likes tea", "likes coffee"):
+        shell.ok("memory", "add", text, "--owner", "ann", "--id", "drink")
+    shell.ok("memory", "undo", "--owner", "ann", "--changes", "2")
+    shell.ok("memory", "redo", "--owner", "ann")
+    shell.ok("memory", "undo", "--owner", "ann")
+    shell.ok("memory", "add", "has a dog", "--owner", "ann", "--id", "pet")
+
+    answer = shell.ok("memory", "moves", "--owner", "ann", "--json").json
+    first = shell.ok("memory", "moves", "--owner", "ann", "--limit", "1", "--json").json
+    with PtySession(shell.directory, "memory", "moves", "--owner", "ann") as session:
+        assert session.ended() == 0
+
+    moves = [(each["act"], each["by"], each["changes"], each["change"]["text"]) for each in answer["moves"]]
+    assert moves == [
+        ("commit", os_user(), 1, "has a dog"),
+        *[
+            (act, os_user(), changes, "likes coffee")
+            for act, changes in (("undo", 1), ("redo", 2), ("undo", 2))
+        ],
+        *[("commit", os_user(), 1, text) for text in ("likes coffee", "likes tea", "prefers aisle seats")],
+    ]
+    assert (len(first["moves"]), first["more"], answer["more"]) == (1, True, False)
+    rows = session.shown.split("version", 1)[1].splitlines()[1:]
+    assert [row.split()[1:4] for row in rows[1:4]] == [
+        *(["undo", "of", "edited"], ["redo", "of", "2"], ["undo", "of", "2"]),
+    ]
+    assert max(map(len, session.shown.splitlines())) <= 80
+    commit = answer["moves"][1]["change"]["commit"][:12]
+    assert commit in rows[1]
+    shell.ok("memory", "restore", "drink", "--owner", "ann", "--at", commit)
+    assert "Put one item back: perdure memory restore ITEM --owner ann --at COMMIT" in session.shown
+
+
 def test_one_item_is_put_back_and_others_stay(shell: Shell, kept: str) -> None:
     """The printed commands bring back what was forgotten, and take that back; the log says that it was restored."""
     forgot = shell.ok("memory", "forget", kept, "--owner", "ann").out
@@ -395,6 +452,44 @@ def test_an_item_that_ended_is_put_back_with_another_end(shell: Shell) -> None:
     assert [each["id"] for each in shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]] == [
         "code"
     ]
+
+
+@pytest.mark.parametrize("command", ["show", "edit", "forget"])
+def test_an_item_that_expired_is_said_to_have_expired(shell: Shell, command: str) -> None:
+    """By the end of its id, too; the printed commands list it and bring it back."""
+    with perdure.open(shell.store, clock=lambda: 1_000_000_000_000_000) as store:
+        whole = store.memory("ann").add("code 1234", expires=timedelta(days=1)).id
+        store.memory("ann").add("code word", id="word")
+    words = ("memory", command, whole[-8:], *(["text"] if command == "edit" else []), "--owner", "ann")
+
+    ended = shell(*words)
+    coded = shell(*words, "--json").error
+    restore, listing = (each.partition("`")[0] for each in ended.err.split("`perdure ")[1:])
+    listed = shell.ok(*shlex.split(listing)).out
+    shell.ok(*shlex.split(restore.replace("TIME", "30d")))
+
+    assert (ended.code, coded["code"]) == (3, "memory_item_expired")
+    assert "expired at 2001-09-10 01:46:40 UTC" in ended.err
+    assert "Did you mean" not in ended.err
+    assert "code 1234" in listed
+    assert "code word" not in listed
+    assert "Bring one back: perdure memory restore" in listed
+    assert shell.ok("memory", "show", whole, "--owner", "ann", "--json").json["item"]["text"] == "code 1234"
+    assert "Nothing has expired of ann." in shell.ok("memory", "ls", "--owner", "ann", "--expired").out
+
+
+def test_a_missing_item_suggests_no_other_owner(shell: Shell, kept: str) -> None:
+    """A person would act on another's memory; items of the owner are named, and an owner without a memory is corrected."""
+    shell.ok("memory", "add", "code 1234", "--owner", "an", "--id", "code")
+
+    none = shell("memory", "forget", "code", "--owner", "ann", "--erase", "--yes")
+    near = shell("memory", "forget", "seet", "--owner", "ann")
+    mistyped = shell("memory", "forget", kept, "--owner", "anna")
+
+    assert (none.code, "Did you mean" in none.err) == (3, False)
+    assert "Did you mean 'seat'?" in near.err
+    assert "'ann'" in mistyped.err.partition("Did you mean")[2]
+    assert shell.ok("memory", "show", "code", "--owner", "an", "--json").json["item"]["text"] == "code 1234"
 
 
 def test_what_cannot_be_put_back_says_where_to_look(shell: Shell, kept: str) -> None:

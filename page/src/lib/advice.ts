@@ -47,6 +47,6 @@ export const ADVICE: Record<string, string> = {
   thread_removed: 'Begin it again under “Threads”.',
   ticket_not_found: '',
   timeline_not_found: '',
-  too_many_threads: 'Filter by name, state, agent or owner instead, in the order of names.',
+  too_many_threads: 'List them in the order of names instead, filtered by name, state, agent or owner; the page of a thread leads to its runs.',
   tool_not_declared: 'Start the server with the code that declares the tool: `perdure serve --code MODULE:NAME`.',
 };

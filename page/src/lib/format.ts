@@ -50,6 +50,9 @@ export function lasted(ms: number, goesOn = false): string {
 
 export const age = (at: string, now = Date.now()): string => `${span((now - Date.parse(at)) / 1000)} ago`;
 export const short = (digest: string | null | undefined): string => (digest ? digest.slice(0, 12) : '–');
+const COMPACT = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
+/** A number for a list: all of it while it is short. */
+export const compact = (number: number): string => (number < 10_000 ? number.toLocaleString() : COMPACT.format(number));
 export const count = (number: number, noun: string, plural = `${noun}s`): string => `${number.toLocaleString()} ${number === 1 ? noun : plural}`;
 
 export function dollars(cost: Cost | null | undefined): string {

@@ -9,6 +9,7 @@ export class Loaded<T> {
   data = $state.raw<T | null>(null);
   problem = $state.raw<Problem | null>(null);
   loading = $state(false);
+  tookMs = 0; // for the last answer
   #again = $state(0);
 
   /** `load` is called in a component's set-up; what it reads before its first await is followed. Null: nothing to load. */
@@ -23,12 +24,14 @@ export class Loaded<T> {
         return;
       }
       this.loading = true;
+      const began = performance.now();
       promise.then(
         (data) => {
           if (control.signal.aborted) return;
           this.data = data;
           this.problem = null;
           this.loading = false;
+          this.tookMs = performance.now() - began;
         },
         (error: unknown) => {
           if (control.signal.aborted) return;

@@ -34,6 +34,16 @@ export class Pages<P extends Page, T> {
     return (this.#further.at(-1) ?? this.#first.data?.body)?.next ?? null;
   }
 
+  /** Whether more than the first page is read. */
+  get isLong(): boolean {
+    return this.#further.length > 0;
+  }
+
+  /** How long the server took for the first page. */
+  get tookMs(): number {
+    return this.#first.tookMs;
+  }
+
   get isRead(): boolean {
     return this.#first.data !== null;
   }

@@ -65,8 +65,9 @@ export interface Decided { ticket: string; call: Call; decision: Decision; again
 
 export interface Run {
   thread: string; id: string; agent: string; timeline: string; state: string; interrupted: boolean; decided: boolean;
-  begun_at: string; at: string; backend: string | null; why: string | null; set_aside: boolean; scheduled: boolean;
+  begun_at: string; at: string; due: string | null; backend: string | null; why: string | null; set_aside: boolean; scheduled: boolean;
 }
+export interface ServedRun extends Run { cost: Cost | null; usage: Record<string, number> | null }
 export interface Loss { kind: string; where: string; what: string; why: string }
 export interface RunDetail {
   run: Run; route: { from_backend: string | null; to_backend: string; why: string | null }[]; calls: Call[]; losses: Loss[]; cost: Cost; usage: Record<string, number>;

@@ -46,6 +46,7 @@ _SHARED = {
     "approvals answer": "decide",
     "memory edit": "add",
     "memory log": "history",
+    "memory moves": "history",
     "memory undo": "history",
     "memory redo": "history",
     "keys add": "manage",

@@ -137,6 +137,7 @@ _MEMORY = {
     "search": "Search the memory of an owner, best match first",
     "show": "Show one item: its text, its author and its source",
     "log": "Show the changes of an owner's memory, newest first",
+    "moves": "List what was done to an owner's memory with every undo and redo, newest first",
     "add": "Add an item to the memory of an owner",
     "edit": "Correct an item; its past stays in the history",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",

@@ -79,6 +79,9 @@ COMMANDS: Mapping[str, str] = {
     "cursor_invalid": "Give the cursor of an earlier event.",
     "decider_missing": "Say who decides with --by.",
     "document_not_found": "Put one there first with <state put THREAD {path} VALUE>.",
+    "erasure_not_undone": (
+        "To also take back the change before it, use <memory undo --owner {owner} --changes {changes}>."
+    ),
     "failed_run_call_unclear": (
         "Settle it with <calls resolve THREAD {call} done>, or not_done, then try again with "
         "<runs resume THREAD {run} --code MODULE:NAME>."
@@ -116,6 +119,10 @@ COMMANDS: Mapping[str, str] = {
     ),
     "item_expired": "Give it another end with --keep TIME, such as 30d.",
     "last_run_failed": "The last one failed: try it again with <runs resume THREAD {run} --code MODULE:NAME>.",
+    "memory_item_expired": (
+        "Bring it back with <memory restore {item} --owner {owner} --keep TIME>, such as 30d; "
+        "<memory ls --owner {owner} --expired> lists what expired."
+    ),
     "memory_item_not_found": "See what there is with <memory ls --owner {owner}>.",
     "memory_missing": "Begin threads with --owner.",
     "merge_conflict": (

@@ -448,9 +448,10 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         for cell in self._cells(prefix, f"{prefix}{line};"):  # the character after the colon
             yield cell.name.partition(":")[2]
 
-    def last_cells(self, prefix: str, limit: int) -> list[Cell]:
-        """Return the last `limit` cells whose names start with `prefix`, by name."""
-        return [*self.engine.cells(self.name, prefix=prefix, descending=True, limit=limit)][::-1]
+    def last_cells(self, prefix: str, limit: int, *, before: str | None = None) -> list[Cell]:
+        """Return the last `limit` cells whose names start with `prefix`, by name; None: before no other name."""
+        found = self.engine.cells(self.name, prefix=prefix, before=before, descending=True, limit=limit)
+        return [*found][::-1]
 
     def _cells(self, prefix: str, after: str) -> Iterator[Cell]:
         return loops.cells(self.engine, self.name, prefix=prefix, after=after)

@@ -15,6 +15,7 @@ model notes it again, and where the user's turn is undone it is the model's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
@@ -37,7 +38,7 @@ from perdure.model.memory import (
     parse_version_path,
 )
 
-__all__ = ["Visibility", "Judged", "as_of", "resolve"]
+__all__ = ["Visibility", "Judged", "as_of", "check_not_expired", "item_at", "resolve"]
 
 
 _T = TypeVar("_T")
@@ -117,7 +118,7 @@ class Visibility:
         self.memory.load([found[path] for path in paths if path in found])
 
     def item(self, id: str) -> Judged | None:
-        """Return the version of an item that counts; None if there is none."""
+        """Return the version of an item that counts, or one that does not because it expired; None if there is none."""
         entries, counting = self._item(id)
         found = next((each for each in entries if each.path == counting), None)
         return None if found is None else self.of(id, found.path, found.value)
@@ -151,15 +152,15 @@ class Visibility:
             for _, version, item in agreeing(entries, self.memory.version, self._counts)
         )
 
-    def items(self) -> Iterator[Judged]:
-        """Yield all versions that count, by id, reading lazily."""
+    def items(self, *, expired: bool = False) -> Iterator[Judged]:
+        """Yield all versions that count, or those that would if they had not expired, by id, reading lazily."""
         last = None
         for entry in self._tree.entries("/items/"):
             id, _ = parse_version_path(entry.path)
             if id != last:
                 last = id
                 found = self.item(id)
-                if found is not None and found.counts:
+                if found is not None and found.counts is not expired:
                     yield found
 
     def remembered(self, judged: Judged) -> Remembered:
@@ -219,6 +220,22 @@ def _item(version: Version) -> MemoryItem:
     return version.item
 
 
+def check_not_expired(memory: OwnerMemory, found: Judged | None) -> None:
+    """Raise `NotFound` if an item is not there because it expired."""
+    until = None if found is None or found.counts else _item(found.version).expires_at
+    if found is None or until is None:
+        return
+    ended = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=until)
+    raise NotFound(
+        f"item '{found.id}' of '{memory.owner}' expired at {ended:%Y-%m-%d %H:%M:%S} UTC; nothing was done.",
+        code="memory_item_expired",
+        advice="restore(id, expires=…) brings it back with another end.",
+        item=found.id,
+        owner=memory.owner,
+        expired_at=until,
+    )
+
+
 def resolve(memory: OwnerMemory, text: str) -> Remembered:
     """Return the item that a reference names: as of its commit, or now if it has none.
 
@@ -243,6 +260,17 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
 
     Where a policy has let the state of that commit go, the version that it wrote may still stand.
     """
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[0].remembered(found[1])
+
+
+def item_at(memory: OwnerMemory, id: str, commit: Digest) -> MemoryItem | None:
+    """Return what `as_of` does, without the reference to it."""
+    found = _judged_at(memory, id, commit)
+    return None if found is None else found[1].version.item
+
+
+def _judged_at(memory: OwnerMemory, id: str, commit: Digest) -> tuple[Visibility, Judged] | None:
     judge = Visibility(memory, None, None, commit=commit)
     try:
         entries: list[Entry] = list(memory.tree(judge.sight).entries(item_prefix(id)))
@@ -257,9 +285,9 @@ def as_of(memory: OwnerMemory, id: str, commit: Digest) -> Remembered | None:
     last = decode_version(memory.space.body(entries[-1].value)) if entries else None
     if last is None or last.item is None:
         return None
-    found = standing(entries, memory.version, lambda _, __: True)
-    entry, version = (entries[-1], last) if found is None else found
-    return judge.remembered(Judged(id, entry, version, counts=True))
+    stood = standing(entries, memory.version, lambda _, __: True) if len(entries) > 1 else None
+    entry, version = (entries[-1], last) if stood is None else stood
+    return judge, Judged(id, entry, version, counts=True)
 
 
 def _now(memory: OwnerMemory, id: str) -> Remembered | None:

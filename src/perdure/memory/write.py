@@ -78,7 +78,8 @@ def write(
         head = _head(space)
         new = version(head.commit) if callable(version) else version
         ops = Ops(space, space.root_at(head.commit))
-        if not beside and ops.paths(item_prefix(id)):
+        # A removal names its item also where nothing is left to remove, as an erasure of what was forgotten before.
+        if not beside and (new is None or ops.paths(item_prefix(id))):
             ops.clear(item_prefix(id))
         if new is not None:
             _put(ops, version_path(id, _depth(space, head), 0), new)

@@ -4,22 +4,27 @@ An object of a vendor's SDK is known by what it can do, `model_dump`, so no SDK 
 Messages of frameworks become `openai-chat`.  Text that is no Unicode is repaired.
 
 In JSON each sign of a format is a field that one format alone has.  A conversation of plain words has none: it is the
-same in several formats, and a person has to name the one that is meant.  A call with its arguments as text is taken for
-`openai-chat`, whose dialects write it in the same way.
+same in several formats.  The name of a model decides if its maker has one of them; else a person has to name the one that
+is meant.  A call with its arguments as text is taken for `openai-chat`, whose dialects write it in the same way.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeGuard, cast
 
 import msgspec
 
+from perdure.errors import Invalid
 from perdure.model.text import well_formed
-from perdure.providers import registry
+from perdure.providers import catalog, registry
 from perdure.providers.contract import Loss
 from perdure.providers.framework_messages import chat_messages, is_of_framework
 from perdure.providers.wire.malformed import malformed
@@ -37,6 +42,9 @@ _PACKAGES = {  # of the classes of SDKs
 }
 # What an SDK made of an answer; no API takes it back.
 _OF_A_HELPER = frozenset({"parsed", "parsed_arguments"})
+_OF_USE_CHAT = frozenset(
+    {"id", "trigger", "messageId"}
+)  # beside the messages that it sends to a program's server
 
 _DIALECTS = ("mistral-chat", "azure-inference-chat", "ollama-chat")  # of openai-chat
 _CHATS = ("openai-chat", "anthropic-messages", "mistral-chat", "azure-inference-chat", "ollama-chat")
@@ -52,6 +60,12 @@ _BODIES = {
     "toolConfig": "bedrock-converse",
     "stopReason": "bedrock-converse",
 }
+_MAKERS = {  # of models, by the formats of their own servers
+    "openai": ("openai-responses", "openai-chat"),
+    "anthropic": ("anthropic-messages",),
+    "google": ("gemini-interactions", "openai-chat"),
+    "mistral": ("mistral-chat",),
+}
 _FIELDS = ("output", "steps", "content", "message")  # of replies whose format their content does not decide
 _OF_BODIES = ("messages", "input", "contents", "choices", "candidates", "output", "steps", "message")
 _OF_ANTHROPICS_REPLY = ("model", "stop_reason", "usage")
@@ -66,6 +80,14 @@ _BLOCKS = {
     "output_text": "openai-responses",
 }
 _UNTYPED = ("toolUse", "toolResult", "reasoningContent", "text")
+_PARTS = frozenset(  # of Gemini, each with one of these
+    {
+        *("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode"),
+        *("codeExecutionResult", "toolCall", "toolResponse", "thought", "thoughtSignature"),
+        *("function_call", "function_response", "inline_data", "file_data", "executable_code"),
+        *("code_execution_result", "tool_call", "tool_response", "thought_signature"),
+    }
+)
 
 
 class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +108,7 @@ def prepared(given: object) -> PreparedInput:
     """Return `given` as JSON that can be stored, and the formats that it can have."""
     plain = as_json(given)
     losses = [
-        Loss(
-            kind="repaired", where=where, what="character", why="one half of it is no text; it became U+FFFD"
-        )
+        Loss(kind="repaired", where=where, what="character", why="a part of it is no text; it became U+FFFD")
         for where in _halves(plain, "")
     ]
     value = _whole(plain) if losses else plain
@@ -97,7 +117,7 @@ def prepared(given: object) -> PreparedInput:
     if chat is None:
         formats = tuple(dict.fromkeys(_packages(given))) or _formats(value)
         return PreparedInput(value=value, formats=formats, losses=tuple(losses))
-    body = _mapping(value)
+    body = {name: held for name, held in _mapping(value).items() if name not in _OF_USE_CHAT}
     value = {**body, "messages": chat} if body else chat
     return PreparedInput(value=value, formats=("openai-chat",), losses=tuple(losses))
 
@@ -165,8 +185,13 @@ def as_json(given: object, where: str = "", depth: int = 0) -> object:
         return as_json(given.value, where, depth)
     if isinstance(given, datetime):
         return given.isoformat().replace("+00:00", "Z")
+    if isinstance(given, Decimal):
+        return str(given)
     if isinstance(given, bytes | bytearray) and depth:
         return b64encode(given).decode()
+    if is_dataclass(given) and not isinstance(given, type):  # messages of pydantic-ai
+        held = {each.name.lstrip("_"): getattr(given, each.name) for each in fields_of(given)}
+        return as_json({name: each for name, each in held.items() if each is not None}, where, depth)
     if not _is_of_an_sdk(given):
         if depth and not isinstance(given, int | float | None):
             raise malformed(where, f"is a value of the type {type(given).__name__}, which JSON does not have")
@@ -220,15 +245,52 @@ def _formats(given: object) -> tuple[str, ...]:
     if signs:
         return tuple(signs)
     if "input" in body:
-        return "openai-responses", "gemini-interactions"
-    if set(body) <= {"messages"} and all(map(_is_plain, messages := _messages(given))) and messages:
-        return ("openai-chat",)  # it means the same in each of them
+        return _of_model(body.get("model"), ("openai-responses", "gemini-interactions"))
     if "messages" in body or any("role" in each for each in _messages(given)):
-        return _CHATS
+        fits = _of_model(body.get("model"), _CHATS)
+        is_plain = set(body) <= {"messages", "model"} and all(map(_is_plain, _messages(given)))
+        # Plain words mean the same in each of them.
+        return ("openai-chat",) if len(fits) > 1 and is_plain and _messages(given) else fits
     fits = any(field in body for field in _FIELDS) or any(
         field in each for each in _messages(given) for field in ("content", "parts", "type")
     )
     return registry.APIS if fits else ()
+
+
+def _of_model(name: object, fits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the formats in `fits` that the maker's own server of a model speaks; all if its name decides none.
+
+    A size in a name is another server's, as Ollama has it.
+    """
+    if not isinstance(name, str) or ":" in name:
+        return fits
+    try:
+        target = registry.find_target(name)
+    except Invalid:  # several servers have it
+        return fits
+    if target is None:
+        apis = _MAKERS.get(_maker(name), ())
+    elif target.provider == "ollama":
+        return fits  # which has two formats of chat
+    else:
+        apis = _MAKERS.get(target.provider, (target.api,))
+    return tuple(api for api in fits if api in apis) or fits
+
+
+def _maker(model: str) -> str:
+    """Return who makes the models whose names begin with the same word, for one that the catalog does not have.
+
+    Empty: nobody, or several, or the name has a folder, as those of servers that serve others' models.
+    """
+    word = _first_word(model) if "/" not in model else ""
+    known = catalog.shipped().models
+    found = [maker for maker in _MAKERS if word in map(_first_word, known.get(maker, {}))]
+    return found[0] if word and len(found) == 1 else ""
+
+
+def _first_word(model: str) -> str:
+    found = re.match("[a-z]+", model.lower())
+    return found[0] if found else ""
 
 
 def _is_plain(message: Mapping[str, Any]) -> bool:
@@ -259,7 +321,7 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             and isinstance(message.get("arguments", ""), str)
         ):
             yield "openai-responses"
-        if "parts" in message:
+        if any(map(_is_geminis, _list(message.get("parts")) or [message.get("parts")])):
             yield "gemini-generate"
         if message.get("role") == "tool" and ("tool_call_id" in message or "tool_name" in message):
             yield "ollama-chat" if "tool_name" in message else "openai-chat"
@@ -268,6 +330,12 @@ def _signs_of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if isinstance(arguments, str | dict):
                 yield "openai-chat" if isinstance(arguments, str) else "ollama-chat"
         yield from _signs_of_blocks([_mapping(block) for block in _list(message.get("content"))])
+
+
+def _is_geminis(part: object) -> bool:
+    """True for a part that Gemini knows; parts of other programs say their kind."""
+    fields = _mapping(part)
+    return isinstance(part, str) or ("type" not in fields and not _PARTS.isdisjoint(fields))
 
 
 def _signs_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

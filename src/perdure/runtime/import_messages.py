@@ -193,6 +193,8 @@ def _name(item: ImportedItem) -> str:
 
 # Fields by which a reply is recognised.
 _REPLIES = ("choices", "output", "candidates", "steps")
+# Fields of a request by which its server knows the conversation before it.
+_ON_SERVER = ("previous_response_id", "conversation", "previous_interaction_id")
 _NOTES = ("endpoint", "system")  # an adapter's notes on the server, and on the form of the system prompt
 
 
@@ -575,6 +577,7 @@ def _is_same(one: ToolSpec, other: ToolSpec) -> bool:
 def _options(context: Context, env: RunEnvironment) -> list[Loss]:
     """Return losses for the options of a request that are not the agent's."""
     why = "a thread keeps no options; give it to the agent or to the backend"
+    before = "what was said before is kept by the server, and is not in what was given"
     vendor = context.options.get("vendor")
     fields = [
         (f"vendor.{api}.{name}", name)
@@ -585,7 +588,12 @@ def _options(context: Context, env: RunEnvironment) -> list[Loss]:
     named = [(name, name) for name in context.options if name != "vendor"]
     mine = env.agent.options
     return [
-        Loss(kind="dropped", where=f"options.{where}", what=name, why=why)
+        Loss(
+            kind="dropped",
+            where=f"options.{where}",
+            what="earlier conversation" if name in _ON_SERVER else name,
+            why=before if name in _ON_SERVER else why,
+        )
         for where, name in (*named, *fields)
         if where not in mine or mine[where] != context.options[where]
     ]

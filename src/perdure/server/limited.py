@@ -424,10 +424,12 @@ class LimitedThread(_LimitedReads, Thread):
 
     # ---- runs
 
-    def runs(self, *, limit: int | None = None) -> list[RunRecord]:
+    def runs(self, *, limit: int | None = None, before: str | None = None) -> list[RunRecord]:
         """Read the runs that are seen."""
         read = super().runs
-        found = lately(lambda last: read(limit=last), self.sight.sees_run, limit or 0, others=False)
+        found = lately(
+            lambda last: read(limit=last, before=before), self.sight.sees_run, limit or 0, others=False
+        )
         return found if limit is None else found[-limit:]
 
     def find_run(self, run: str) -> RunRecord:

@@ -16,16 +16,25 @@ from perdure.model.call import CallRecord
 from perdure.model.run import RunRecord
 from perdure.runtime.events import Happening
 from perdure.runtime.session.result import Result
-from perdure.server.limited import LimitedThread
+from perdure.server.limited import LimitedThread, limited
+from perdure.server.routing import HttpCall
 from perdure.store.thread import Thread
 
-__all__ = ["LimitedHandle", "awaitable"]
+__all__ = ["LimitedHandle", "awaitable", "opened"]
 
 
 def awaitable(store: aio.Store, thread: Thread) -> aio.Thread:
     """Return the awaitable handle of a thread, with the same limits."""
     kind = LimitedHandle if isinstance(thread, LimitedThread) else aio.Thread
     return kind(store.tool_threads, thread)
+
+
+async def opened(call: HttpCall, timeline: str) -> aio.Thread:
+    """Open the thread of the path, for reading on the event loop, perhaps for long."""
+    thread = await call.server.store.off_loop(
+        lambda: limited(call.thread(timeline), call.access, may_be_handed_off=True)
+    )
+    return awaitable(call.server.store, thread)
 
 
 class LimitedHandle(aio.Thread):

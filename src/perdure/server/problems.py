@@ -96,6 +96,7 @@ FOR_HTTP: Mapping[str, str] = {
     "call_waits_for_child": "Decide what the child waits for: GET /v1/approvals lists it.",
     "child_gone": f"Find out what it did, and state the outcome of the call with {_RESOLVE}.",
     "cursor_invalid": "Send the `id` of an earlier event, or the `next` of an earlier page.",
+    "erasure_not_undone": "Send the number in `changes` of the facts as `changes`, to also take back the change before it.",
     "failed_run_call_unclear": (
         f"Settle it with POST {_THREAD}/calls/{{call}}/reconcile or {_RESOLVE}, then send the input again."
     ),
@@ -114,6 +115,10 @@ FOR_HTTP: Mapping[str, str] = {
     "in_doubt": "Send it again with the same Idempotency-Key; it will not be applied twice.",
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
     "item_expired": "Send another end as `expires`, such as 30d.",
+    "memory_item_expired": (
+        "POST /v1/memory/{owner}/items/{item}/restore with `expires` brings it back; GET /v1/memory/{owner} with `expired` "
+        "lists what expired."
+    ),
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
     "merge_conflict": (

@@ -66,6 +66,7 @@ __all__ = [
     "page_size",
     "path_of",
     "read_body",
+    "read_cursor",
     "read_query",
     "root_of",
     "route",
@@ -131,6 +132,15 @@ def page_size(limit: int) -> int:
             limit=limit,
         )
     return limit
+
+
+def read_cursor(text: str) -> int:
+    """Return the version that the cursor of a list of moves names; raises `Invalid` for another text."""
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid(
+            f"{text!r} is no cursor of this list; nothing was read.", code="cursor_invalid", cursor=text
+        )
+    return int(text)
 
 
 class Paged(Generic[_T]):

@@ -74,14 +74,14 @@ class ThreadList:
         """Yield the threads; `next` says whether all were looked at.  Raises `Invalid` if too many are to be sorted."""
         return iter(self._newest_first()) if self._is_newest else self._by_id()
 
-    def all(self) -> list[Thread]:
-        """Return the threads; raises `Invalid` if that would be to look at too many."""
+    def all(self, *, advice: str = "List them by id, page by page.") -> list[Thread]:
+        """Return the threads; raises `Invalid`, with this advice, if that would be to look at too many."""
         found = list(self._by_id())
         if self._last is not None:
             raise Invalid(
                 f"this list would have to look at more than {LOOKED_AT_MAX:,} threads; nothing was read.",
                 code="too_many_threads",
-                advice="List them by id, page by page.",
+                advice=advice,
                 threads_max=LOOKED_AT_MAX,
             )
         return found

@@ -1,4 +1,4 @@
-"""The history of an owner's memory as programs read it: what each commit did to an item, and the text that it left."""
+"""The history of an owner's memory as programs read it: what each commit did to an item, and how the head moved."""
 
 from __future__ import annotations
 
@@ -6,57 +6,47 @@ from typing import Self
 
 import msgspec
 
-from perdure.errors import Forgotten, NotFound
-from perdure.model.memory import item_prefix, items_of
-from perdure.model.patch import Clear, Put
 from perdure.shapes.text import stamp
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
-from perdure.store.plumbing.revisions import LogEntry
+from perdure.store.plumbing.memory_log import MemoryLogEntry, MemoryMove
 
-__all__ = ["MemoryChanges", "MemoryCommit", "MemoryHead"]
-
-_DIRECT = ("memory.add", "memory.edit", "memory.keep", "memory.restore", "memory.forget", "memory.erase")
-_BY_REASON = {"memory.keep": "kept", "memory.restore": "restored"}
-_GONE = ""  # no item has an empty text
+__all__ = ["MemoryChanges", "MemoryCommit", "MemoryHead", "MemoryMoveShape", "MemoryMoves"]
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a memory."""
 
     commit: str
-    did: str | None  # added, edited, kept, restored or forgotten, the item of `text`; null: it wrote none
+    # added, edited, confirmed (it says what it said), kept, restored, forgotten or erased; null: it wrote no item
+    did: str | None
     reason: str
     at: str
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
     by: str | None  # who wrote it directly, where that was said
-    items: list[str]  # that it added, changed or forgot
+    items: list[
+        str
+    ]  # that it added, changed, forgot or erased; `did` and `text` are of the one asked for, or the first
     withdrawn: (
         bool  # of no effect now: a turn of that thread made it and was undone, or the thread is removed
     )
-    text: str | None  # of the item asked for, or the first, as this change left it, or forgot it; null: gone
+    text: str | None  # as this change left it, or forgot it; null: it is erased, or a policy let it go
 
     @classmethod
-    def of(cls, memory: Memory, entry: LogEntry, item: str | None = None) -> Self:
-        """Return a change with what it did to an item; None: to the first that it wrote."""
-        items = items_of(entry.patch)
-        subject = item or next(iter(items), None)
-        now, before = (
-            _text_at(memory, subject, at) for at in (entry.digest, next(iter(entry.parents), None))
-        )
-        is_direct = entry.reason in _DIRECT  # a commit that came from a thread has the thread as its author
+    def of(cls, entry: MemoryLogEntry) -> Self:
+        """Return a change in the shape of --json."""
         return cls(
             commit=entry.digest,
-            did=None if subject is None else _did(entry, subject, now, before),
+            did=entry.did,
             reason=entry.reason,
             at=stamp(entry.at),
             run=entry.run,
-            thread=None if is_direct else entry.author,
-            by=entry.author if is_direct else None,
-            items=items,
-            withdrawn=subject is not None and memory.is_withdrawn(subject, entry),
-            text=now or before or None,
+            thread=entry.thread,
+            by=entry.by,
+            items=list(entry.items),
+            withdrawn=entry.withdrawn,
+            text=entry.text,
         )
 
 
@@ -83,24 +73,36 @@ class MemoryHead(msgspec.Struct, frozen=True, kw_only=True):
         return cls(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
 
 
-def _did(entry: LogEntry, item: str, now: str | None, before: str | None) -> str:
-    """Return what a change did to an item, by its texts after and before it."""
-    is_put = any(isinstance(op, Put) and op.path.startswith(item_prefix(item)) for op in entry.patch.ops)
-    if not is_put or now is None:
-        return "forgotten"
-    if entry.reason in _BY_REASON:
-        return _BY_REASON[entry.reason]
-    is_cleared = any(isinstance(op, Clear) and op.prefix == item_prefix(item) for op in entry.patch.ops)
-    return "edited" if before or (before == _GONE and is_cleared) else "added"
+class MemoryMoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """One recorded move of a memory's head."""
+
+    version: int
+    act: str  # commit, undo or redo
+    from_: str | None
+    to: str | None
+    at: str | None  # when it was made; null: a move of an older version that was no commit
+    by: str | None  # who made it, where that was said: a person, a program, or a thread by its id
+    changes: int  # that it made, took back or put back
+    change: MemoryCommit | None  # the newest of them; null: there are none
+
+    @classmethod
+    def of(cls, move: MemoryMove) -> Self:
+        """Return the move in the shape of --json."""
+        return cls(
+            version=move.version,
+            act=str(move.act),
+            from_=move.from_,
+            to=move.to,
+            at=None if move.at is None else stamp(move.at),
+            by=move.author,
+            changes=move.changes,
+            change=None if move.change is None else MemoryCommit.of(move.change),
+        )
 
 
-def _text_at(memory: Memory, item: str | None, commit: str | None) -> str | None:
-    """Return the text of an item as a commit left it; None: there was none, `_GONE`: it was erased, or let go."""
-    if item is None or commit is None:
-        return None
-    try:
-        return memory.get(item, at=commit).text
-    except Forgotten:
-        return _GONE
-    except NotFound:
-        return None
+class MemoryMoves(msgspec.Struct, frozen=True, kw_only=True):
+    """The moves of a memory's head, newest first."""
+
+    owner: str
+    moves: list[MemoryMoveShape]
+    more: bool  # whether there are older ones beyond the limit

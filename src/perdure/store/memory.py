@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from perdure.engines import loops
 from perdure.engines.contract import Step
 from perdure.errors import Conflict, Forgotten, Invalid, NotFound
 from perdure.history import ancestry, gc_generation, reader, timelines
@@ -24,8 +26,7 @@ from perdure.history.revisions import Exactly
 from perdure.history.space import Space
 from perdure.history.writer import CommitOutcome
 from perdure.memory import OwnerMemory, Recall, relevant, write
-from perdure.memory.index import read_versions
-from perdure.memory.visibility import Judged, Visibility, as_of, resolve
+from perdure.memory.visibility import Judged, Visibility, as_of, check_not_expired, resolve
 from perdure.memory.write import End, given_fields
 from perdure.model import names
 from perdure.model.digest import Digest
@@ -44,10 +45,17 @@ from perdure.model.memory import (
     remade,
 )
 from perdure.model.names import made_at_of
-from perdure.model.patch import Put
 from perdure.store.plumbing import revisions
 from perdure.store.plumbing.handles import blocking, deferred
-from perdure.store.plumbing.revisions import LogEntry, Moment, Wanted
+from perdure.store.plumbing.memory_log import (
+    ERASED,
+    MemoryLogEntry,
+    MemoryMove,
+    entry_of,
+    is_withdrawn,
+    move_of,
+)
+from perdure.store.plumbing.revisions import Moment, Wanted
 
 if TYPE_CHECKING:
     from perdure.store.upkeep import retention
@@ -204,7 +212,7 @@ class Memory:
     def get(self, id: str, *, at: Wanted = UNSET) -> Remembered:
         """Read one item, as a moment of this memory's history left it, unset is now.
 
-        Raises `NotFound` if there is none; now also if it was withdrawn or has expired.
+        Raises `NotFound` if there is none; now also if it was withdrawn or has expired (`memory_item_expired`).
         """
         if at is UNSET:
             judge = self._judge()
@@ -220,10 +228,12 @@ class Memory:
             )
         return found
 
-    def items(self, *, kind: ItemKind | None = None, scope: str | None = None) -> Iterator[Remembered]:
-        """Yield all items, sorted by id."""
+    def items(
+        self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
+    ) -> Iterator[Remembered]:
+        """Yield all items, sorted by id; with `expired` those that are not there because they expired."""
         judge = self._judge()
-        for found in judge.items():
+        for found in judge.items(expired=expired):
             item = found.version.item
             if item is not None and kind in (None, item.kind) and scope in (None, item.scope):
                 yield judge.remembered(found)
@@ -302,18 +312,44 @@ class Memory:
         """Read the item that `mem://<scope>/<owner>/<id>@<commit>` names; raises `NotFound`, also for another owner's."""
         return resolve(self._memory, reference)
 
-    def log(self, *, limit: int | None = None) -> list[LogEntry]:
-        """Read the commits of this memory, newest first; with a `limit` only the last ones."""
-        return [LogEntry.of(step) for step in reader.log(self._memory.space, self.head.commit, limit=limit)]
+    def log(self, *, limit: int | None = None) -> list[MemoryLogEntry]:
+        """Read the changes of this memory, newest first, each with what it did to which item; with a `limit` the last ones.
 
-    def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[LogEntry], bool]:
-        """Read the commits that wrote or forgot an item, newest first, and whether there may be older ones.
+        Those that were undone here are not among them: `moves` has the undo.
+        """
+        steps = reader.log(self._memory.space, self.head.commit, limit=limit)
+        return [entry_of(self._memory, step) for step in steps]
+
+    def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[MemoryLogEntry], bool]:
+        """Read the changes of an item, newest first, and whether there may be older ones: a list and a truth value.
 
         With a `limit` only the last ones are read, and the search for older ones ends 1,000 commits before the oldest
         that was found.
         """
+        steps, more = self._steps_of(id, limit)
+        return [entry_of(self._memory, step, id) for step in steps], more
+
+    def moves(self, *, before: int | None = None, limit: int | None = None) -> list[MemoryMove]:
+        """Read the moves of this memory's head, newest first, with versions below `before` (None: all).
+
+        A move is a change, or an undo or a redo of changes; each has its time and who made it.  What was undone is found
+        here, also after a new change ended the way of `redo`: `restore(id, at=…)` takes its commit.  With a `limit` only
+        so many are read.
+        """
         reader.check_limit(limit)
-        space, found = self._memory.space, list[LogEntry]()
+        space = self._memory.space
+        found = islice(loops.moves(space.engine, space.name, MAIN, before=before), limit)
+        return [move_of(self._memory, move) for move in found]
+
+    def ids_ever(self, *, changes: int | None = None) -> list[str]:
+        """Return the ids of the items that the last changes were about, also of those that were forgotten; None: of all."""
+        steps = reader.steps(self._memory.space, self.head.commit, limit=changes)
+        return list(dict.fromkeys(id for step in steps for id in items_of(step.changeset.patch)))
+
+    def _steps_of(self, id: str, limit: int | None) -> tuple[list[Step], bool]:
+        """Return the commits that wrote, forgot or erased an item, newest first, and whether there may be older ones."""
+        reader.check_limit(limit)
+        space, found = self._memory.space, list[Step]()
         commit, made_at = self.head.commit, made_at_of(check_item_id(id))
         while commit is not None and (limit is None or len(found) < limit):
             step = self._last_write(id, commit)
@@ -330,19 +366,9 @@ class Memory:
                         return found, False
                 if step is None:
                     return found, oldest is not None and oldest.commit.first_parent is not None
-            found.append(LogEntry.of(step))
+            found.append(step)
             commit = step.commit.first_parent
         return found, commit is not None
-
-    def is_withdrawn(self, id: str, change: LogEntry) -> bool:
-        """True if a change of this item counts for nothing now: a turn of a thread made it, and no live head reaches it.
-
-        So it is after an undo of that turn, until a redo, and for good once the thread is removed.
-        """
-        prefix = item_prefix(check_item_id(id))
-        written = [op.value for op in change.patch.ops if isinstance(op, Put) and op.path.startswith(prefix)]
-        sources = [each.source for each in read_versions(self._memory.space, written)]
-        return any(source is not None and not self._memory.reach.holds(source) for source in sources)
 
     def _value_to_restore(self, id: str, now: Remembered | None, at: Wanted) -> Remembered:
         """Return an item as a moment left it, unset is before its last change; `now` is what it is, None: it is not there."""
@@ -366,12 +392,12 @@ class Memory:
         """Return the last other value of an item that counts; of one that is not there also one that was withdrawn."""
         withdrawn = None
         for limit in (_CHANGES_READ, None):
-            changes, more = self.changes_of(id, limit=limit)
+            changes, more = self._steps_of(id, limit)
             for change in changes:
                 then = as_of(self._memory, id, change.digest)
                 if then is None or (now is not None and _is_equal(_item_of(then), now)):
                     continue
-                if not self.is_withdrawn(id, change):
+                if not is_withdrawn(self._memory, id, change.changeset.patch):
                     return then
                 withdrawn = withdrawn or then
             if not changes:
@@ -407,10 +433,33 @@ class Memory:
         return [judge.remembered(found) for found in judge.items()]
 
     def undo(self, turns: int = 1, *, op_id: str | None = None, author: str | None = None) -> Head:
-        """Take back the last change of this memory, by a program or by a thread; return the new head."""
-        return timelines.undo(
-            self._memory.space, MAIN, turns=turns, op_id=op_id and names.check_op_id(op_id), author=author
-        )
+        """Take back the last change of this memory, by a program or by a thread; return the new head.
+
+        Raises `Conflict`, having moved nothing, if it is an erasure, which no undo takes back: `undo(2)` also takes back
+        the change before it.
+        """
+        space = self._memory.space
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            self._check_undoable(turns)
+        return timelines.undo(space, MAIN, turns=turns, op_id=op_id, author=author)
+
+    def _check_undoable(self, turns: int) -> None:
+        """Raise `Conflict` if the last changes are erasures alone: to move the head back over them brings nothing back."""
+        erased: list[str] = []
+        for step in reader.steps(self._memory.space, self.head.commit):
+            if step.commit.reason != ERASED:
+                break
+            erased += items_of(step.changeset.patch)
+        if erased and len(erased) >= turns:
+            raise Conflict(
+                f"the last change of the memory of '{self.owner}' is the erasure of {' and '.join(map(repr, erased))}, "
+                "which no undo takes back; nothing was moved.",
+                code="erasure_not_undone",
+                advice=f"undo({len(erased) + 1}) also takes back the change before it.",
+                owner=self.owner,
+                items=tuple(erased),
+                changes=len(erased) + 1,
+            )
 
     def redo(self, *, op_id: str | None = None, author: str | None = None) -> Head:
         """Take back the last undo and return the new head; raises `NotFound` if there is none, or after a write."""
@@ -423,7 +472,8 @@ class Memory:
 
     def _standing(self, judge: Visibility, id: str) -> Judged:
         found = judge.item(check_item_id(id))
-        if found is None or not found.counts:
+        check_not_expired(self._memory, found)
+        if found is None:
             raise self._no_item(id)
         return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -393,27 +393,36 @@ class Runs(Line, ABC):
         found = decisions.waiting_on(self._space, self.timeline, head)
         return [ticket for ticket in found if not ticket.is_timer]
 
-    def runs(self, *, limit: int | None = None) -> list[RunRecord]:
-        """Read the runs of this thread, oldest first; with a `limit` only the last ones."""
+    def runs(self, *, limit: int | None = None, before: str | None = None) -> list[RunRecord]:
+        """Read the runs of this thread, oldest first; with a `limit` only the last ones.
+
+        `before` is the id of a run: only those are read whose ids are smaller, which were given their input before it.
+        """
         reader.check_limit(limit)
+        if before is not None:
+            names.check_id("run", before)
         if limit is not None:
-            return sorted(records.last(self._space, limit), key=lambda each: each.begun_at)
+            found = records.last(self._space, limit, before=before)
+            return sorted(found, key=lambda each: each.begun_at)
         every = loops.pages(
             lambda after, limit: records.listing(self._space, after=after, limit=limit),
             "",
             lambda record: record.id,
         )
-        return sorted(every, key=lambda each: each.begun_at)
+        earlier = takewhile(lambda record: before is None or record.id < before, every)
+        return sorted(earlier, key=lambda each: each.begun_at)
 
-    def costs(self, by: Literal["run", "model"] = "run") -> list[tuple[str, Cost, Usage]]:
+    def costs(
+        self, by: Literal["run", "model"] = "run", *, run: str | None = None
+    ) -> list[tuple[str, Cost, Usage]]:
         """Read what each run of this thread cost, over all its timelines, with the tokens: runs by id, oldest first.
 
-        By "model", what the steps of each model cost, such as "openai:gpt-5.6".
+        By "model", what the steps of each model cost, such as "openai:gpt-5.6".  With `run` only what that run cost.
         Runs that were undone count too.  A step whose price was not known when it was taken counts as unpriced.
         """
         names.check_choice("by", by, ("run", "model"))
-        runs = self.runs()
-        found = results.spent_by(self._space, runs)
+        runs = self.runs() if run is None else [self.find_run(run)]
+        found = results.spent_by(self._space, runs) if run is None else results.spent_in(self._space, runs[0])
         if by == "run":
             return [(record.id, found[record.id].cost, found[record.id].usage) for record in runs]
         models: dict[str, tuple[Cost, Usage]] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Invalid
+from perdure.model.context import Context
 from perdure.model.message import File, Image, Message, ReasoningSummary, Text, ToolCall, ToolResult
 from perdure.providers.contract import CallDelta, Finished, ReasoningChunk, Reply, TextChunk
 from perdure.providers.openai_chat.adapter import ADAPTER
@@ -274,3 +275,82 @@ def test_lone_surrogates_do_no_harm() -> None:
     assert rendered.body["messages"][0] == {"role": "user", "content": "\ufffd", "name": "\ufffd"}
     assert rendered.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"a": "\ufffd"}'
     assert "lone surrogate" in [loss.what for loss in rendered.losses]
+
+
+OWN = {"created_at": 1, "my_rating": 5}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "system", "content": "Be brief.", **OWN},
+        {"role": "user", "content": "hi", "name": "ann", **OWN},
+        {"role": "assistant", "content": "hi", **OWN},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain", "name": "look", **OWN},
+    ],
+    ids=lambda message: message["role"],
+)
+def test_a_programs_own_fields_of_a_message_are_named_and_not_sent(message: dict[str, Any]) -> None:
+    """OpenAI refuses a field that it does not know; control: a field that it knows is sent."""
+    asked = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    said = [asked, message] if message["role"] == "tool" else [message]
+
+    context = read({"role": "user", "content": "hi"}, *said) if message["role"] != "system" else read(*said)
+    sent = ADAPTER.render(context, model="gpt-5.4").body["messages"][-1]
+
+    where = f"messages[{len(said) if message['role'] != 'system' else 0}]"
+    assert [(loss.kind, loss.where) for loss in context.losses] == [
+        ("dropped", f"{where}.{name}") for name in OWN
+    ]
+    assert not OWN.keys() & sent.keys()
+    assert sent.get("name") == message.get("name")
+
+
+def test_a_programs_own_fields_stay_in_the_history() -> None:
+    """Beside the message; the id of a message is no loss, because an import knows it by that."""
+    context = read({"role": "user", "content": "hi", "id": "m1", **OWN})
+
+    assert native(context.messages[0])["chat"]["said"] == OWN
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("provider", "sent"), [("openai", False), ("groq", False), ("deepseek", True), ("avian", True)]
+)
+def test_reasoning_of_a_list_goes_to_no_server_that_refuses_the_field(provider: str, sent: bool) -> None:
+    """Nobody knows which server gave it; control: a server that has the field takes it."""
+    said = {"role": "assistant", "content": "hi", "reasoning_content": "Hm", "reasoning_details": [{"a": 1}]}
+    context = read({"role": "user", "content": "hi"}, said, provider=provider)
+
+    rendered = ADAPTER.render(context, model="m", provider=provider)
+
+    assert ("reasoning_content" in rendered.body["messages"][-1]) == sent
+    assert ("reasoning" in {loss.what for loss in rendered.losses}) == (not sent)
+    assert ("reasoning_details" in rendered.body["messages"][-1]) == sent
+
+
+def test_a_failed_result_is_read_by_its_status() -> None:
+    """Frameworks write it beside a result; Chat itself has no such field, and is told in words."""
+    asked = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    failed = {"role": "tool", "tool_call_id": "c1", "content": "no such city", "status": "error"}
+
+    context = read({"role": "user", "content": "hi"}, asked, failed)
+
+    assert context.messages[-1].tool_results[0].status == "error"
+    sent = ADAPTER.render(context, model="gpt-5.4").body["messages"][-1]
+    assert sent == {"role": "tool", "tool_call_id": "c1", "content": "Error: no such city"}
+
+
+def test_a_field_that_was_stored_for_openai_and_that_it_does_not_know_is_a_loss() -> None:
+    """Messages that an earlier release imported have them beside what the server knows."""
+    told = {
+        "openai": {"endpoint": "openai", "chat": {"blocks": 1, "fields": {"my_rating": 5, "name": "ann"}}}
+    }
+    message = Message("user", (Text("hi"),), vendor_metadata=json.dumps(told))
+
+    rendered = ADAPTER.render(Context(messages=[message]), model="gpt-5.4", provider="openai")
+
+    assert rendered.body["messages"] == [{"role": "user", "content": "hi", "name": "ann"}]
+    assert [loss.where for loss in rendered.losses] == ["messages[0].my_rating"]

@@ -91,6 +91,10 @@ def test_the_costs_of_a_thread_are_those_of_its_runs_one_by_one(tmp_path: Path) 
 
         assert costs == {record.id: thread.cost(record.id) for record in thread.runs()}
         assert sum(cost.steps for cost in costs.values()) == 6
+        every = thread.costs()
+    with perdure.open(tmp_path / "agents.db") as store:  # which has read none of them
+        thread = store.thread("t")
+        assert [each for run, _, _ in every for each in thread.costs(run=run)] == every
 
 
 def test_the_cost_of_a_long_thread_is_read_by_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

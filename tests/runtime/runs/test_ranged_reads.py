@@ -12,8 +12,10 @@ import perdure
 from perdure import Agent, Store, Thread
 from perdure.engines.contract import Cell, CellWrite, Write
 from perdure.engines.memory import MemoryEngine
+from perdure.errors import Invalid
 from perdure.ledger import decisions
 from perdure.model.digest import Kind, digest_of
+from perdure.model.run import RunRecord
 from perdure.testing import Script, say, use
 from tests.runtime.runs.injecting import Wire, opened
 
@@ -113,6 +115,27 @@ def test_the_last_few_are_read_without_the_rest(busy: tuple[Thread, Counting]) -
     assert last == (runs[-3:], calls[-3:])
     assert (len(runs), len(calls)) == (MANY + 1, MANY + 1)  # a control: there was more to read
     assert (thread.runs(limit=0), thread.calls(limit=0)) == ([], [])
+
+
+def test_runs_are_read_back_from_one_of_them(busy: tuple[Thread, Counting]) -> None:
+    """Page after page they are those that a whole reading has, and a page reads no others."""
+    thread, wire = busy
+    runs = thread.runs()
+    middle = runs[len(runs) // 2]
+    pages, before = list[RunRecord](), None
+    while page := thread.runs(limit=3, before=before):
+        pages, before = [*page, *pages], page[0].id
+    wire.read = 0
+
+    three = thread.runs(limit=3, before=middle.id)
+
+    assert wire.read < FEW
+    assert pages == runs
+    assert three == runs[len(runs) // 2 - 3 : len(runs) // 2]
+    assert thread.runs(before=middle.id) == runs[: len(runs) // 2]
+    assert thread.runs(before=runs[0].id) == thread.runs(limit=5, before=runs[0].id) == []
+    with pytest.raises(Invalid):
+        thread.runs(before="")
 
 
 def test_the_last_few_are_found_long_afterwards() -> None:

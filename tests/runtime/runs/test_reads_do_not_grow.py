@@ -129,6 +129,12 @@ def calls_of_a_run(met: Met) -> None:
     assert len(met.thread.calls(run=met.first)) == CALLS
 
 
+def cost_of_a_run(met: Met) -> None:
+    """Ask what the first run cost."""
+    ((run, cost, _),) = met.thread.costs(run=met.first)
+    assert (run, cost.steps > 0) == (met.first, True)
+
+
 def result_of_a_run(met: Met) -> None:
     """Give the first input again: its result is given, and nothing runs."""
     assert met.thread.run("go", id=FIRST).run == met.first
@@ -168,6 +174,7 @@ def everything(met: Met) -> None:
     "ask",
     [
         calls_of_a_run,
+        cost_of_a_run,
         result_of_a_run,
         way_of_a_call,
         way_of_a_call_by_hand,

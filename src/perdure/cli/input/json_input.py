@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _ITEM = re.compile(r"(?:messages|input|contents)\[(\d+)\]\.?(.*)", re.DOTALL)
+_NOT_ASCII = re.compile("[\u0080-\ud7ff\ue000-\U0010ffff]")  # characters that UTF-8 has several bytes for
 _BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
 GivenValue: TypeAlias = Annotated[
@@ -157,8 +158,11 @@ def begins_as_json(file: str) -> bool:
 
 
 def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:
-    """Return what a file holds: one JSON, or a list of the messages that its lines are, with their numbers."""
-    given, lines = read_values(file, undone="nothing was imported")
+    """Return what a file holds: one JSON, or a list of the messages that its lines are, with their numbers.
+
+    A broken byte in text that is otherwise UTF-8 is read as half a character, for `prepared` to repair and report.
+    """
+    given, lines = read_values(file, undone="nothing was imported", takes_broken_bytes=True)
     whole = sum(isinstance(each, dict) and "messages" in each for each in given) if lines else 0
     if whole:
         raise Invalid(
@@ -198,12 +202,12 @@ def place_in_file(where: str, lines: Sequence[int], file: str = "") -> str:
     return f"{line}: {found[2]}" if found[2] else line
 
 
-def read_values(file: str, *, undone: str) -> tuple[Any, tuple[int, ...]]:
+def read_values(file: str, *, undone: str, takes_broken_bytes: bool = False) -> tuple[Any, tuple[int, ...]]:
     """Return the JSON of a file, or the values of JSON lines as a list, each with its line; no lines for one JSON.
 
     Raises `Invalid` if it is neither, and names the first line that is no JSON.
     """
-    text = _text_of(file, undone)
+    text = _text_of(file, undone, takes_broken_bytes=takes_broken_bytes)
     rows = [(at, row) for at, row in enumerate(text.split("\n"), 1) if row.strip()]
     if len(rows) < 2 or not rows[0][1].lstrip().startswith("{") or not _is_json(rows[0][1]):
         return _json_of(file, text, undone), ()
@@ -211,14 +215,19 @@ def read_values(file: str, *, undone: str) -> tuple[Any, tuple[int, ...]]:
     return values, tuple(at for at, _ in rows)
 
 
-def _text_of(file: str, undone: str) -> str:
+def _text_of(file: str, undone: str, *, takes_broken_bytes: bool = False) -> str:
     """Return the text of a file; raises `Invalid` if it is empty or in no encoding of Unicode."""
     body = read_bytes(file, undone=undone)
     if not body.strip():
         raise Invalid(f"{file} is empty; {undone}.", code="file_empty", file=file)
+    encoding = json.detect_encoding(body)
     try:
-        return body.decode(json.detect_encoding(body), "surrogatepass")
+        return body.decode(encoding, "surrogatepass")
     except UnicodeDecodeError as error:
+        is_utf8 = takes_broken_bytes and encoding.startswith("utf-8")
+        text = body.decode("utf-8", "surrogateescape") if is_utf8 else ""
+        if _NOT_ASCII.search(text):  # so it is no text in Latin-1, of which such letters would be bytes
+            return text.removeprefix("\ufeff")
         raise Invalid(
             f"{file} is not text in UTF-8: byte {error.start + 1:,} is no part of a character; {undone}.",
             code="not_utf8",

@@ -19,6 +19,7 @@ from perdure.store.view import View
 __all__ = ["agent_names", "guessing", "moment_names", "no_agent", "owner_names", "paths_like"]
 
 _LAST = 200
+_NAMED_RIGHT = ("memory_item_expired",)  # what was named was there
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def guessing(name: str, known: Callable[[], Iterable[str]]) -> Generator[None]:
     except Forgotten:
         raise
     except NotFound as error:
-        close = [] if "near" in error.facts else near(name, known())
+        close = [] if "near" in error.facts or error.code in _NAMED_RIGHT else near(name, known())
         if not close:
             raise
         facts = error.facts | {"near": tuple(close)}

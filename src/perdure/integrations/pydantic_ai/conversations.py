@@ -21,7 +21,8 @@ import dataclasses
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from hashlib import sha256
 from threading import Lock
 from typing import TypeVar
@@ -41,6 +42,7 @@ from perdure.errors import Busy, Conflict, Invalid, NotFound, StaleHead
 from perdure.integrations.door import Door
 from perdure.integrations.framework_threads import FrameworkThreads
 from perdure.integrations.pydantic_ai.records import (
+    ENTRIES,
     FRAMEWORK,
     RECORD,
     ROOT,
@@ -49,17 +51,23 @@ from perdure.integrations.pydantic_ai.records import (
     documents_of,
     entries_of,
     entry_path,
+    message_document,
     moment_of,
+    read_entry,
+    read_record,
     record_document,
+    record_of,
     stored,
 )
-from perdure.integrations.pydantic_ai.standing import FOREIGN, Standing
-from perdure.integrations.pydantic_ai.transcript import said_by
+from perdure.integrations.pydantic_ai.transcript import model_message, said_by, tool_names
 from perdure.model import names
+from perdure.model.head import Head
 from perdure.model.message import Message, Text
+from perdure.projections.transcript import TranscriptEntry
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
+from perdure.store.view import View
 
 __all__ = ["Conversations"]
 
@@ -70,6 +78,7 @@ _PLACES_MAX = 50_000
 _SAID_MAX = 200  # entries that one write says; each is a few events
 _BYTES_MAX = 2**20  # of their messages, which a write holds twice
 _RETRACTIONS_MAX = 200  # in one write; beyond that, all of the transcript is said again
+_FOREIGN = "perdure:"  # begins the ids of entries that another framework or a run of ours has said
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}\Z")
 
 
@@ -144,10 +153,10 @@ class Conversations(ConversationStore):
 
     # Reading.
 
-    def _current(self, conversation_id: str) -> Standing | None:
+    def _current(self, conversation_id: str) -> StoredConversation | None:
         return self._find(conversation_id)[1]
 
-    def _find(self, conversation_id: str) -> tuple[Standing | None, Standing | None]:
+    def _find(self, conversation_id: str) -> tuple[StoredConversation | None, StoredConversation | None]:
         """Return what a conversation's own thread says, and the conversation, which may be elsewhere; None: there is none."""
         home = self._opened(conversation_id, partial(self._at_home, conversation_id))
         if home is None:
@@ -157,15 +166,15 @@ class Conversations(ConversationStore):
             there = home
         else:
             line = self._line(*place)
-            there = None if line is None else Standing(line, conversation_id)
+            there = None if line is None else StoredConversation(line, conversation_id)
         if there is None or there.record is None:
             return home, None
         self._note(there, there.record.head_id, *there.record.branches)
         return home, there
 
-    def _at_home(self, conversation_id: str) -> Standing | None:
+    def _at_home(self, conversation_id: str) -> StoredConversation | None:
         thread = self._threads.find(conversation_id)
-        return None if thread is None else Standing(thread, conversation_id)
+        return None if thread is None else StoredConversation(thread, conversation_id)
 
     def _opened(self, id: str, read: Callable[[], _T]) -> _T:
         """Return what `read` returns, also if the thread was removed and perhaps begun again by another process."""
@@ -191,25 +200,25 @@ class Conversations(ConversationStore):
         self._note(found, *(each.id for each in history))
         return entries_of(history)
 
-    def _located(self, entry_id: str) -> Standing | None:
+    def _located(self, entry_id: str) -> StoredConversation | None:
         """Return a timeline that has an entry; None if no conversation has it."""
         place = self._places.get(entry_id)
         line = None if place is None else self._line(*place)
-        found = None if line is None else Standing(line)
+        found = None if line is None else StoredConversation(line)
         if found is not None and found.entry(entry_id) is not None:
             return found
         for thread in self._threads_with(entry_id):
             for hold in thread.timelines():
                 line = thread.on(hold.head.timeline)
-                found = None if hold.head.commit is None else Standing(line)
+                found = None if hold.head.commit is None else StoredConversation(line)
                 if found is not None and found.entry(entry_id) is not None:
                     return found
         return None
 
     def _threads_with(self, entry_id: str) -> Iterator[Thread]:
         """Yield the threads in which an entry was ever stored."""
-        is_foreign = entry_id.startswith(FOREIGN)
-        label = entry_id.removeprefix(FOREIGN) if is_foreign else names.moment_label(moment_of(entry_id))
+        is_foreign = entry_id.startswith(_FOREIGN)
+        label = entry_id.removeprefix(_FOREIGN) if is_foreign else names.moment_label(moment_of(entry_id))
         threads = list(self._threads.every())
         asked = [LabelOf(each._space.name, label) for each in threads]  # pyright: ignore[reportPrivateUsage]
         engine = self._threads.store._resources.engine  # pyright: ignore[reportPrivateUsage]
@@ -217,7 +226,7 @@ class Conversations(ConversationStore):
             if commits:
                 yield thread
 
-    def _note(self, standing: Standing, *entries: str | None) -> None:
+    def _note(self, standing: StoredConversation, *entries: str | None) -> None:
         """Remember where entries are."""
         place = standing.line.id, standing.line.timeline
         with self._lock:
@@ -231,13 +240,13 @@ class Conversations(ConversationStore):
     def _list(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         found: list[ConversationRecord] = []
         for thread in self._threads.every():
-            home = Standing(thread)
+            home = StoredConversation(thread)
             place = home.document and home.document.elsewhere
             try:
                 line = self._line(*place) if place else None
             except Conflict:  # a fork of a conversation of another agent
                 continue
-            there = home if line is None else Standing(line)
+            there = home if line is None else StoredConversation(line)
             if there.record is not None and (scope is None or there.record.scope == scope):
                 found.append(there.record)
         found.sort(key=lambda each: each.updated_at, reverse=True)
@@ -266,7 +275,7 @@ class Conversations(ConversationStore):
         raise Busy(f"the head of thread '{id}'", "other writers are done")
 
     def _create(
-        self, home: Standing | None, record: ConversationRecord, new: Sequence[ConversationEntry]
+        self, home: StoredConversation | None, record: ConversationRecord, new: Sequence[ConversationEntry]
     ) -> None:
         """Begin a conversation in its own thread, or on a timeline of the thread that has the entry below."""
         id, parents, below = record.conversation_id, {each.id: each.parent_id for each in new}, record.head_id
@@ -274,13 +283,13 @@ class Conversations(ConversationStore):
             below = parents[below]
         source = None if below is None else self._located(below)
         if source is None:
-            own = home or Standing(self._threads.begin(id), id)
+            own = home or StoredConversation(self._threads.begin(id), id)
             self._commit(own, record, new)
             return
         assert below is not None
         line = _forked(source, below, id)
-        self._commit(Standing(line, id), record, new, drops_others=True)
-        own = home or Standing(self._threads.begin(id), id)
+        self._commit(StoredConversation(line, id), record, new, drops_others=True)
+        own = home or StoredConversation(self._threads.begin(id), id)
         try:
             with own.line.change("fork", head=own.head) as change:
                 change.put(RECORD, stored(RecordDocument(elsewhere=[line.id, line.timeline])))
@@ -290,7 +299,7 @@ class Conversations(ConversationStore):
 
     def _commit(
         self,
-        on: Standing,
+        on: StoredConversation,
         record: ConversationRecord,
         new: Sequence[ConversationEntry],
         *,
@@ -315,12 +324,18 @@ class Conversations(ConversationStore):
             interim = dataclasses.replace(record, head_id=part, revision=f"{record.revision}+{part}")
             self._write_part(on, interim, now, plan, drops_others=False)
             left = {id: each for id, each in left.items() if id not in ids}
-            on = Standing(on.line, record.conversation_id)
+            on = StoredConversation(on.line, record.conversation_id)
         self._write_part(on, record, history, plan, drops_others=drops_others)
         self._note(on, record.head_id, *(each.id for each in new))
 
     def _write_part(
-        self, on: Standing, record: ConversationRecord, history: _SaveView, plan: _Plan, *, drops_others: bool
+        self,
+        on: StoredConversation,
+        record: ConversationRecord,
+        history: _SaveView,
+        plan: _Plan,
+        *,
+        drops_others: bool,
     ) -> None:
         with on.line.change("save", head=on.head) as change:
             last = _say(change, plan)
@@ -352,7 +367,7 @@ class Conversations(ConversationStore):
             return
         raise Busy(f"the head of thread '{conversation_id}'", "other writers are done")
 
-    def _clear(self, found: Standing) -> None:
+    def _clear(self, found: StoredConversation) -> None:
         line = found.line
         if any(not names.under(path, ROOT) for path in found.view.paths()):  # what others wrote stays
             with line.change("delete", head=found.head) as change:
@@ -388,7 +403,10 @@ class _SaveView:
     """The entries that one save can see: of its timeline, those that it adds, and those of other timelines that it needs."""
 
     def __init__(
-        self, on: Standing, added: dict[str, EntryDocument], locate: Callable[[str], Standing | None]
+        self,
+        on: StoredConversation,
+        added: dict[str, EntryDocument],
+        locate: Callable[[str], StoredConversation | None],
     ) -> None:
         self._on, self._added, self._locate = on, added, locate
         self._brought: dict[str, EntryDocument] = {}
@@ -479,15 +497,129 @@ def _add(change: Change, message: Message, provider: str | None, model: str | No
         return change.add(Message(role, texts or (Text("[no text]"),)))
 
 
-def _forked(source: Standing, entry_id: str, conversation_id: str) -> Thread:
+def _forked(source: StoredConversation, entry_id: str, conversation_id: str) -> Thread:
     """Begin a timeline where an entry was stored."""
     digest = sha256(conversation_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     label = conversation_id if _PLAIN.match(conversation_id) else digest
     name = f"{FRAMEWORK}/{label}-{uuid4().hex[:12]}"
-    moment = entry_id.removeprefix(FOREIGN) if entry_id.startswith(FOREIGN) else moment_of(entry_id)
+    moment = entry_id.removeprefix(_FOREIGN) if entry_id.startswith(_FOREIGN) else moment_of(entry_id)
     try:
         return source.line.fork(name, at=moment)
     except (NotFound, Conflict) as error:
         if error.code == "timeline_exists":
             raise
         return source.line.fork(name, at=source.head)
+
+
+class StoredConversation:
+    """What a timeline says of a conversation; nothing here changes when the timeline moves on.
+
+    The transcript of the timeline and the history of the conversation say the same, as long as only pydantic-ai writes.
+    Other frameworks and runs of ours may write to the same thread; then the transcript is right.  The entries whose
+    messages it still has are kept, and each further message of it is an entry whose id is `perdure:` and the id of the
+    message.  It is stored as an entry with the next save.  The revision names the last such message, so that a save that
+    has not read it is a conflict.
+    """
+
+    def __init__(self, line: Thread, conversation_id: str | None = None) -> None:
+        """Read the head of a timeline and the record there; None: the conversation that the record names."""
+        self.line, self._conversation_id = line, conversation_id
+        self.head: Head = line.head
+        self.view: View = line.at(self.head)
+        value = self.view.get(RECORD, default=None)
+        self.document: RecordDocument | None = None if value is None else read_record(value)
+        last = self.view.transcript(limit=1)
+        self.last: str | None = last[-1].id if last else None  # the last message of the transcript
+        self.record: ConversationRecord | None = None  # None: there is no conversation
+        self.foreign: dict[str, EntryDocument] = {}  # entries that are not stored yet, in their order
+        document = self.document
+        if document is not None and document.elsewhere is not None:
+            return
+        if document is not None and document.said == self.last:
+            self.record = self._own(document)
+        elif self.last is not None or document is not None:
+            self._follow(document)
+
+    def entry(self, id: str) -> EntryDocument | None:
+        """Return an entry; None if the timeline has none of that id."""
+        if id in self.foreign:
+            return self.foreign[id]
+        value = self.view.get(entry_path(id), default=None)
+        found = None if value is None else read_entry(value)
+        return found if found is not None and found.id == id else None
+
+    @cached_property
+    def stored(self) -> dict[str, EntryDocument]:
+        """The entries that the timeline has, by their ids, in one read."""
+        found = [read_entry(each) for each in self.view.values(ENTRIES).values()]
+        return {each.id: each for each in found}
+
+    def history(self, head_id: str | None, *, limit: int | None = None) -> list[EntryDocument]:
+        """Return the entries up to `head_id`, or the last `limit` of them; raises `KeyError` for one that is missing."""
+        found: list[EntryDocument] = []
+        id = head_id
+        while id is not None and (limit is None or len(found) < limit):
+            entry = self.foreign.get(id) or (self.stored.get(id) if limit is None else self.entry(id))
+            if entry is None:
+                raise KeyError(id)
+            found.append(entry)
+            id = entry.parent
+        found.reverse()
+        return found
+
+    @property
+    def _id(self) -> str:
+        return self.line.id if self._conversation_id is None else self._conversation_id
+
+    def _own(self, document: RecordDocument) -> ConversationRecord:
+        """Return a stored record; a timeline that was promoted has the record of a fork."""
+        record = record_of(document)
+        if self._conversation_id is not None:
+            record.conversation_id = self._conversation_id
+        return record
+
+    def _follow(self, document: RecordDocument | None) -> None:
+        """Let the record say what the transcript says."""
+        transcript = [each for each in self.view.transcript() if each.words is not None]
+        record = ConversationRecord(conversation_id=self._id, head_id=None, revision="perdure")
+        if document is not None:
+            record = self._own(document)
+        base, shared = self._shared(record.head_id, [each.id for each in transcript])
+        self._add_foreign(transcript, shared, base)
+        head_id = next(reversed(self.foreign)) if self.foreign else base
+        branches = record.branches
+        if record.head_id is not None and base != record.head_id:
+            branches = [*(each for each in branches if each != record.head_id), record.head_id]
+        at = [datetime.fromtimestamp(each.at / 1e6, UTC) for each in transcript[-1:]]
+        self.record = dataclasses.replace(
+            record,
+            head_id=head_id,
+            branches=branches,
+            revision=f"{record.revision}+{self.last or ''}",
+            updated_at=max([record.updated_at, *at])
+            if document is not None
+            else (at or [record.updated_at])[0],
+        )
+
+    def _shared(self, head_id: str | None, said: Sequence[str]) -> tuple[str | None, int]:
+        """Return the last entry that the transcript still has, and how many messages it has of such entries."""
+        base, count = None, 0
+        for entry in self.history(head_id):
+            end = count + len(entry.said)
+            if list(said[count:end]) != entry.said:
+                break
+            base, count = entry.id, end
+        return base, count
+
+    def _add_foreign(self, transcript: Sequence[TranscriptEntry], start: int, base: str | None) -> None:
+        tools, parent = tool_names(transcript), base
+        for each in transcript[start:]:
+            message = model_message(each, tools, self._fetch, conversation_id=self._id)
+            id = _FOREIGN + each.id
+            self.foreign[id] = EntryDocument(
+                id=id, parent=parent, message=message_document(message), said=[each.id]
+            )
+            parent = id
+
+    def _fetch(self, reference: str) -> bytes:
+        return b"".join(self.line.artifacts.get(reference))

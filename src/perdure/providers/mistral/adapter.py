@@ -11,6 +11,7 @@ __all__ = ["ADAPTER", "CAPABILITIES", "SERVERS"]
 
 _MISTRAL = Server(
     prefix_last=True,
+    strict_messages=True,
     empty_content="",
     reasoning=("thinking",),
     files="document_url",

@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+import msgspec
+
 from perdure.model.context import Context, ToolSpec
 from perdure.model.message import Block, File, Image, Message, ReasoningSummary, Text
 from perdure.providers.contract import Loss, Rendered, losses_of
@@ -441,13 +443,22 @@ class ChatTurns:
             self._assistant(Exchange(exchange.where, Message(role="assistant"), exchange.answers), where)
 
     def _user(self, message: Message, where: str) -> None:
-        own = beside(message, self.origin)
+        own = self._beside(message)
         parts = self._parts(message.content, own, where)
         if not parts:
             if message.content:
                 self._lost("dropped", where, "message", "nothing of it can be said here")
             return
         self.messages.append({"role": "user", "content": _content(parts), **own.fields})
+
+    def _beside(self, message: Message) -> Beside:
+        """Return the server's own fields of a message, as far as it takes them."""
+        own, takes = beside(message, self.origin), self.place.takes
+        if all(map(takes, (*own.fields, *own.bound))):
+            return own
+        fields = {name: value for name, value in own.fields.items() if takes(name)}
+        bound = {name: value for name, value in own.bound.items() if takes(name)}
+        return msgspec.structs.replace(own, fields=fields, bound=bound)
 
     def _parts(self, blocks: Sequence[Block], own: Beside, where: str) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []
@@ -459,7 +470,7 @@ class ChatTurns:
         return parts
 
     def _system(self, message: Message, where: str) -> None:
-        own = beside(message, self.origin)
+        own = self._beside(message)
         every = self._parts(message.content, own, where)
         parts = [part for part in every if part.get("type") == "text"]
         if len(parts) < len(every):
@@ -474,7 +485,7 @@ class ChatTurns:
         self.messages.append({"role": role, "content": _content(parts), **own.fields})
 
     def _assistant(self, exchange: Exchange, where: str) -> None:
-        own = beside(exchange.message, self.origin)
+        own = self._beside(exchange.message)
         spoken: dict[str, Any] = {"role": "assistant"}
         moved: list[_Moved] = []
         self._speak(exchange.message, own, where, spoken, moved)
@@ -542,7 +553,8 @@ class ChatTurns:
         parts: list[dict[str, Any]],
     ) -> None:
         """Write reasoning for the server that gave it, under its original names."""
-        taken = [name for name in own.reasoning if name in self.place.reasoning or own.asked]
+        is_asked = own.asked and not self.place.strict_messages
+        taken = [name for name in own.reasoning if name in self.place.reasoning or is_asked]
         if "thinking" in taken:
             kept = own.parts.get(at)
             chunk = {"type": "thinking", "thinking": [{"type": "text", "text": block.text}]}
@@ -598,7 +610,7 @@ class ChatTurns:
         own = _NONE
         if answer.where is not None:
             source = self.context.messages[answer.where]
-            own = beside(source, self.origin) if len(source.tool_results) == 1 else _NONE
+            own = self._beside(source) if len(source.tool_results) == 1 else _NONE
         words = self._result_words(answer, own, moved)
         self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": words, **own.fields})
 

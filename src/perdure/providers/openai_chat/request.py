@@ -272,7 +272,8 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
     if not isinstance(raw, list):
         raise unreadable("not_a_request", f"this is no {api} request: 'messages' is no list")
     listed = [_checked(message, at) for at, message in enumerate(cast("list[Any]", raw))]
-    system, first, rich = _system(listed, origin)
+    history = _IncomingMessages(origin, place)
+    system, first, rich = _system(listed, history)
     options, fields = read_options(body, place)
     if rich:
         fields["system"] = rich
@@ -285,7 +286,6 @@ def read_request(body: Mapping[str, Any], origin: Origin, place: Server, api: st
         options["vendor"] = cast("Json", {api: fields})
     if _is_marked([*listed, *_listed(body.get("tools"), "tools")]):
         options["cache"] = True
-    history = _IncomingMessages(origin)
     messages = history.read(listed, first)
     read = Asked(system=system, messages=messages, tools=tools, options=options, losses=tuple(history.losses))
     return asked(read, body, _FIELDS)
@@ -300,12 +300,17 @@ def _checked(message: object, at: int) -> dict[str, Any]:
     return cast("dict[str, Any]", message)
 
 
-def _system(listed: list[dict[str, Any]], origin: Origin) -> tuple[str, int, list[dict[str, Any]]]:
+def _system(
+    listed: list[dict[str, Any]], history: _IncomingMessages
+) -> tuple[str, int, list[dict[str, Any]]]:
     """Return the words of the first system messages, how many there are, and they themselves if they are more than words."""
     first = next((at for at, message in enumerate(listed) if message["role"] not in _SYSTEM), len(listed))
-    leading = [without_marks(message) for message in listed[:first]]
+    leading = [
+        history.known_fields(without_marks(message), f"messages[{at}]")[0]
+        for at, message in enumerate(listed[:first])
+    ]
     words = [
-        words_of(message.get("content"), f"messages[{at}].content", origin.endpoint)
+        words_of(message.get("content"), f"messages[{at}].content", history.origin.endpoint)
         for at, message in enumerate(leading)
     ]
     system = "\n\n".join(word for word in words if word)
@@ -329,8 +334,8 @@ def _unmarked(content: object) -> object:
 class _IncomingMessages:
     """Collects messages: repeated ids are replaced, in calls and in their results."""
 
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
+    def __init__(self, origin: Origin, place: Server) -> None:
+        self.origin, self.place = origin, place
         self.seen: set[str] = set()
         self.losses: list[Loss] = []
         self.open: dict[str, str] = {}  # the canonical ids of the last turn's calls, by the server's own
@@ -358,7 +363,22 @@ class _IncomingMessages:
         renamed = message["role"] if message["role"] != role else None
         calls = tuple(self._unique(call, own) for call, own in zip(said.calls, said.ids, strict=True))
         known = Message(role=role, content=tuple(said.content), tool_calls=calls)  # pyright: ignore[reportArgumentType]
-        return with_beside(known, said.beside(role=renamed, asked=bool(said.reasoning)), self.origin)
+        said.fields, strange = self.known_fields(said.fields, where)
+        more = said.beside(role=renamed, asked=bool(said.reasoning), said=strange)
+        return with_beside(known, more, self.origin)
+
+    def known_fields(self, fields: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the fields of a message that Chat has, and those of the program that kept it, which no server is sent."""
+        known: dict[str, Any] = {}
+        strange: dict[str, Any] = {}
+        for name, value in fields.items():
+            if name in _READ or name in BOUND or self.place.takes(name):
+                known[name] = value
+            elif name != "id":  # by which an import knows the message
+                strange[name] = value
+                why = "a Chat message has no such field; no server is sent it"
+                self.losses.append(Loss(kind="dropped", where=f"{where}.{name}", what=name, why=why))
+        return known, strange
 
     def _unique(self, call: ToolCall, own: str) -> ToolCall:
         id, more = call.id, 2
@@ -378,10 +398,11 @@ class _IncomingMessages:
         # Chat has no mark of an error; this is that of frameworks which keep its messages.
         result = ToolResult(id, "error" if message.get("status") == "error" else "success", content)
         said.fields.pop("status", None)
-        fields = {name: value for name, value in said.fields.items() if message["role"] == "tool"}
+        fields, strange = self.known_fields(said.fields, where)
+        fields = fields if message["role"] == "tool" else {}
         known = Message(role="tool", tool_results=(result,))
         self.losses += unknown_parts(said, f"{where}.tool_results[0]")
-        return with_beside(known, Beside(fields=fields, parts=said.parts), self.origin)
+        return with_beside(known, Beside(fields=fields, parts=said.parts, said=strange), self.origin)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[ToolSpec], list[dict[str, Any]]]:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from perdure.providers.capabilities import Capability, Level, Levels
+from perdure.providers.openai_chat.vendor_fields import BOUND
 
 __all__ = [
     "DEFAULT",
@@ -55,6 +56,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     empty_content: Literal["", "null"] = "null"  # beside calls, where there are no words
     reasoning: tuple[str, ...] = ()  # the fields in which it takes its own reasoning back
     back: tuple[str, ...] = ()  # further fields of its answers that it takes back
+    strict_messages: bool = False  # refuses a message with a field that it does not know
     reasoning_demanded: bool = False  # wants it on turns with calls while thinking
     reasoning_option: Literal["reasoning_effort", "reasoning"] = "reasoning_effort"
     thinking_option: bool = False  # has `thinking: {"type": "enabled"}`
@@ -79,6 +81,14 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     parses_arguments: bool = False  # reads the arguments of calls for its template
     call_ids: CallIdRule = CallIdRule()
 
+    def takes(self, field: str) -> bool:
+        """True if messages may have that field, beside their words, calls and reasoning."""
+        is_bound = field in BOUND and not self.strict_messages
+        is_prefix = field == "prefix" and self.prefix_last
+        return field in _FIELDS or field in self.back or is_bound or is_prefix
+
+
+_FIELDS = frozenset({"name", "annotations", "audio"})
 
 _SAMPLING = frozenset(
     {"temperature", "top_p", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"}
@@ -92,6 +102,7 @@ _REASONS = (
 
 _OPENAI = Server(
     developer=True,
+    strict_messages=True,
     documents=frozenset({"application/pdf"}),
     limit="max_completion_tokens",
     models=_REASONS,
@@ -123,7 +134,12 @@ _DETAILED = Server(
 SERVERS: dict[str, Server] = {
     "openai": _OPENAI,
     "azure-openai": _OPENAI,
-    "groq": Server(files="", audio="none", tiers=frozenset({"auto", "on_demand", "flex", "performance"})),
+    "groq": Server(
+        strict_messages=True,
+        files="",
+        audio="none",
+        tiers=frozenset({"auto", "on_demand", "flex", "performance"}),
+    ),
     "deepseek": Server(
         reasoning=("reasoning_content",),
         reasoning_demanded=True,

@@ -265,9 +265,10 @@ def queue_name(record: RunRecord) -> str:
     return f"{QUEUE}{record.timeline}:{due_at(record.due)}.{record.id}"
 
 
-def last(space: Space, limit: int) -> list[RunRecord]:
-    """Return the last `limit` runs of the thread, by id."""
-    return [read_record(cell, _records) for cell in space.last_cells(RUN, limit)]
+def last(space: Space, limit: int, *, before: str | None = None) -> list[RunRecord]:
+    """Return the last `limit` runs of the thread, by id; of those before the id `before` if one is given."""
+    found = space.last_cells(RUN, limit, before=None if before is None else RUN + before)
+    return [read_record(cell, _records) for cell in found]
 
 
 def waiting(space: Space, timeline: str) -> list[RunRecord]:

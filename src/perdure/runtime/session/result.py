@@ -55,6 +55,7 @@ __all__ = [
     "result_of",
     "spent_below",
     "spent_by",
+    "spent_in",
     "spent_in_all",
 ]
 
@@ -165,13 +166,26 @@ def spent_by(space: Space, runs: Iterable[RunRecord]) -> dict[str, SpentByModel]
         for record in on_line:
             own = steps.get(record.id, [])
             if own and (record.state not in ENDED or _has_end(own, record)):
-                spoken = _spoken(own)
+                found[record.id] = _kept(space, record, own)
             else:
-                spoken = _spoken(of_run(space, record.id, last_of(space, record)))
-            found[record.id] = spent = _spent(spoken)
-            if record.state in ENDED:
-                space.steps.spent.put(space.name, record.id, record.at, spent)
+                found |= spent_in(space, record)
     return found
+
+
+def spent_in(space: Space, record: RunRecord) -> dict[str, SpentByModel]:
+    """Read what one run cost, by its id.  Costs what the run has, however long its line is before and after it."""
+    known = space.steps.spent.get(space.name, record.id, record.at)
+    if known is None:
+        known = _kept(space, record, of_run(space, record.id, last_of(space, record)))
+    return {record.id: known}
+
+
+def _kept(space: Space, record: RunRecord, steps: Iterable[Step]) -> SpentByModel:
+    """Return what the commits of a run cost; remembered if it has ended."""
+    spent = _spent(_spoken(steps))
+    if record.state in ENDED:
+        space.steps.spent.put(space.name, record.id, record.at, spent)
+    return spent
 
 
 def _steps_by_run(space: Space, timeline: str, runs: set[str]) -> dict[str, list[Step]]:

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from perdure.errors import Invalid, NotFound
 from perdure.memory import OwnerMemory, Recall, relevant
 from perdure.memory.owner_memory import Line
-from perdure.memory.visibility import Visibility
+from perdure.memory.visibility import Visibility, check_not_expired
 from perdure.memory.write import End, given_fields
 from perdure.model.digest import Digest
 from perdure.model.memory import (
@@ -140,6 +140,8 @@ class CallMemory:
         memory = self._open()
         found = self._item(check_item_id(id))
         if found is None:
+            if id not in self._written:
+                check_not_expired(memory, Visibility(memory, None, self._line).item(id))
             raise NotFound(
                 f"'{memory.owner}' has no item '{id}' in memory; nothing was done.",
                 code="memory_item_not_found",

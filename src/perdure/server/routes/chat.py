@@ -35,8 +35,7 @@ from perdure.model.run import ENDED, RunRecord
 from perdure.model.ticket import Ticket
 from perdure.runtime.events import Cursor
 from perdure.runtime.session.records import RUN
-from perdure.server.limited import limited
-from perdure.server.limited_handle import awaitable
+from perdure.server.limited_handle import opened
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.protocols import ag_ui, ai_sdk
 from perdure.server.protocols.ag_ui import AgUiMessage, EventWriter, Position, RunAgentInput
@@ -54,7 +53,7 @@ from perdure.server.streams import EventStream, watched
 from perdure.shapes.lookup import lately, run_of
 from perdure.store.thread import Thread
 
-__all__ = ["ClientMessages", "opened"]
+__all__ = ["ClientMessages"]
 
 _SNAPSHOT_MAX = 1_000  # messages
 _CUT = "The server ended this stream before the answer. The run goes on: ask for the stream again."
@@ -356,14 +355,6 @@ async def _resumed(call: HttpCall, timeline: str, body: RunAgentInput) -> list[T
 
 
 # ---- both
-
-
-async def opened(call: HttpCall, timeline: str) -> aio.Thread:
-    """Open the thread of the path, for reading on the event loop, perhaps for long."""
-    thread = await call.server.store.off_loop(
-        lambda: limited(call.thread(timeline), call.access, may_be_handed_off=True)
-    )
-    return awaitable(call.server.store, thread)
 
 
 async def _guarded(call: HttpCall, parts: RunParts) -> AsyncIterator[Part | PerdureError]:

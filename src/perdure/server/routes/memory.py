@@ -9,13 +9,19 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from perdure.errors import NotFound, StaleHead
+from perdure.errors import Invalid, NotFound, StaleHead
 from perdure.model.memory import ItemKind
 from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
-from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, route
-from perdure.shapes.memory_log import MemoryChanges, MemoryCommit, MemoryHead
+from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_size, read_cursor, route
+from perdure.shapes.memory_log import (
+    MemoryChanges,
+    MemoryCommit,
+    MemoryHead,
+    MemoryMoves,
+    MemoryMoveShape,
+)
 from perdure.shapes.store import FoundShape, MemoryAdded, MemoryOwners, MemoryPage, MemorySearch, MemoryShape
 from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
@@ -46,11 +52,12 @@ def _owners(call: HttpCall) -> Iterator[str]:
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):
-    """What to look for, of which kind and scope."""
+    """What to look for, of which kind and scope; without `q` all is listed, with `expired` what has expired."""
 
     q: str | None = None
     kind: ItemKind | None = None
     scope: str | None = None
+    expired: bool = False
 
 
 @route("GET", "/v1/memory/{owner}", "read")
@@ -59,6 +66,7 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
     memory = _memory(call)
     owner = memory.owner
     if query.q is not None:
+        _check_alone(query, "q", "expired")
         found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
         shapes = [FoundShape.of(each) for each in found]
         answer = MemorySearch(
@@ -70,12 +78,23 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
             missing=None if "vector" in found.legs else _WORDS_ALONE,
         )
         return Paged(answer, None)
-    items = memory.items(kind=query.kind, scope=query.scope)
+    items = memory.items(kind=query.kind, scope=query.scope, expired=query.expired)
     later = (item for item in items if query.after is None or item.id > query.after)
     listed = list(islice(later, query.size + 1))
     shown = [MemoryShape.of(each) for each in listed[: query.size]]
     page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
     return Paged(page, shown[-1].id if page.more else None)
+
+
+def _check_alone(query: MemoryQuery, asked: str, *others: str) -> None:
+    """Raise `Invalid` if a parameter is given together with one that it excludes."""
+    for name in others:
+        if getattr(query, name):
+            raise Invalid(
+                f"`{name}` cannot be given together with `{asked}`; nothing was read.",
+                code="options_conflict",
+                option=name,
+            )
 
 
 class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
@@ -94,9 +113,21 @@ def list_memory_changes(call: HttpCall, query: MemoryLogQuery) -> MemoryChanges:
         kept, more = found[:size], len(found) > size
     else:
         kept, more = memory.changes_of(query.item, limit=size)
-    commits = [MemoryCommit.of(memory, each, query.item) for each in kept]
+    commits = [MemoryCommit.of(each) for each in kept]
     call.head = memory.head
     return MemoryChanges(owner=memory.owner, item=query.item, commits=commits, more=more)
+
+
+@route("GET", "/v1/memory/{owner}/moves", "read")
+def list_memory_moves(call: HttpCall, query: PageQuery) -> Paged[MemoryMoves]:
+    """List the moves of a memory's head, newest first: changes, undos and redos, each with who made it."""
+    memory = _memory(call)
+    before = None if query.after is None else read_cursor(query.after)
+    found = memory.moves(before=before, limit=query.size + 1)
+    kept, more = found[: query.size], len(found) > query.size
+    call.head = memory.head
+    page = MemoryMoves(owner=memory.owner, moves=[MemoryMoveShape.of(each) for each in kept], more=more)
+    return Paged(page, str(kept[-1].version) if more else None)
 
 
 class NewItemBody(BaseBody, frozen=True, kw_only=True):
@@ -188,11 +219,17 @@ def restore_memory_item(call: HttpCall, body: RestoreBody) -> MemoryShape:
     return MemoryShape.of(restored)
 
 
+class UndoMemoryBody(BaseBody, frozen=True, kw_only=True):
+    """How many changes to undo."""
+
+    changes: int = 1
+
+
 @route("POST", "/v1/memory/{owner}/undo", "operate")
-def undo_memory(call: HttpCall, body: EmptyBody) -> MemoryHead:
-    """Undo the last change of a memory, whichever item it was about, by a person or by a thread; redo reverses it."""
+def undo_memory(call: HttpCall, body: UndoMemoryBody) -> MemoryHead:
+    """Undo the last changes of a memory, by a person or by a thread; redo reverses it, and an erasure is refused."""
     memory = _memory_to_move(call)
-    head = call.head = memory.undo(op_id=call.op_id, author=call.access.name)
+    head = call.head = memory.undo(body.changes, op_id=call.op_id, author=call.access.name)
     return MemoryHead.of(memory, "undone", HeadShape.of(head))
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from perdure.errors import Invalid, NotFound, PerdureError
+from perdure.errors import Conflict, Corrupt, Invalid, NotFound, PerdureError
 from perdure.history.artifacts import Listed
 from perdure.history.verify.report import Progress
 from perdure.model.head import MAIN
-from perdure.model.run import Cost, Usage
+from perdure.model.run import ENDED, Cost, RunRecord, RunState, Usage
 from perdure.model.ticket import Ticket
 from perdure.providers import catalog
 from perdure.server.keys import SERVER
@@ -27,7 +28,7 @@ from perdure.server.routing import HttpCall, Paged, PageQuery, route
 from perdure.server.streams import frame
 from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import turns_of
-from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, RunPage, RunShape, TicketShape
+from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, CostShape, RunShape, TicketShape
 from perdure.shapes.lookup import held_from, interrupted_calls
 from perdure.shapes.search import FoundMessage, FoundTitle, SearchPage, found_in, search_back, words_in
 from perdure.shapes.store import (
@@ -49,6 +50,8 @@ _PROGRESS_SECONDS = 0.2  # between two reports of a check
 _MESSAGES_SCANNED_MAX = 5_000  # that one page of a search reads
 _SEARCH_SECONDS = 0.5  # that one page of a search takes; other requests wait meanwhile
 _COSTS_SECONDS = 2.0  # for which one page of costs reads histories
+_RUNS_SECONDS = 0.5  # for which one page of runs looks for those that are wanted
+_RUNS_AT_ONCE = 64  # of one thread
 _THREAD_MESSAGES_MAX = 1_000  # of each thread that a search of many reads, the newest ones
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -124,36 +127,118 @@ def list_unknown_calls(call: HttpCall, query: PageQuery) -> Paged[CallPage]:
     return Paged(page, kept[-1][0] if page.more else None)
 
 
-class OpenRunsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which of the runs that have not ended, or with `failed` the last runs of threads, where those failed.
+class StoreRunsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which runs: those in a state, `open` or null: that have not ended, `ended`: that have; of one thread, null: of all.
 
-    With `newest` the newest come first.  A list of failed runs is refused beyond 10,000 threads.
+    Runs that have not ended come oldest first, with `newest` the newest first.  Runs that have ended always come newest
+    first, in the order in which their inputs came; of all threads they are refused beyond 10,000 threads.
+    With `cost` each has what its steps cost.
     """
 
-    state: Literal["created", "running", "waiting", "failed"] | None = None
+    state: RunState | Literal["open", "ended"] | None = None
+    thread: str | None = None
     newest: bool = False
+    cost: bool = False
+
+
+class ServedRun(RunShape, frozen=True, kw_only=True):
+    """One run, and what its steps cost, without those of its children."""
+
+    cost: CostShape | None  # null: it was not asked for, or its history is gone
+    usage: Usage | None
+
+    @classmethod
+    def seen(cls, thread: Thread, record: RunRecord, *, cost: bool) -> Self:
+        """Return the run as it is now; with its `cost`, if it is to be read."""
+        spent: tuple[CostShape, Usage] | tuple[None, None] = None, None
+        if cost:
+            with suppress(Conflict, Corrupt, NotFound):
+                ((_, dollars, usage),) = thread.costs(run=record.id)
+                spent = CostShape.of(dollars), usage
+        shape = RunShape.now(thread, record)
+        return cls(**msgspec.structs.asdict(shape), cost=spent[0], usage=spent[1])
+
+
+class ServedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of all threads, or of one."""
+
+    thread: str | None
+    runs: list[ServedRun]
+    damaged: list[str]  # threads whose runs cannot be read, so that they are not listed
+    more: bool  # whether there are others beyond the limit
 
 
 @route("GET", "/v1/runs", "read")
-def list_open_runs(call: HttpCall, query: OpenRunsQuery) -> Paged[RunPage]:
-    """List the runs that have not ended, oldest first, over all threads; or of each the last, if it failed."""
-    found: list[tuple[str, RunShape]] = []
-    if query.state == "failed":
-        runs = [(thread.id, each) for thread in ThreadList(call).all() for each in thread.runs(limit=1)]
-    else:
-        runs = call.store.open_runs()
-    places = [(_cursor(record.begun_at, record.id, id), id, record) for id, record in runs]
+def list_store_runs(call: HttpCall, query: StoreRunsQuery) -> Paged[ServedRuns]:
+    """List the runs of all threads, or of one: those that have not ended, that have, or that are in a state.
+
+    A page of runs that have ended reads the last run of each thread, and looks at others for a bounded time.
+    """
+    if query.state == "ended" or query.state in ENDED:
+        return _ended_runs(call, query)
+    found: list[tuple[str, ServedRun]] = []
+    if query.thread is not None:
+        call.thread(id=query.thread)
+    places = [
+        (_cursor(record.begun_at, record.id, id), id, record)
+        for id, record in call.store.open_runs()
+        if query.thread in (None, id)
+    ]
     for place, id, record in sorted(places, key=lambda each: each[0], reverse=query.newest):
         if len(found) > query.size:
             break
         is_after = query.after is None or (place < query.after if query.newest else place > query.after)
-        if query.state in (None, record.state) and is_after:
+        if query.state in (None, "open", record.state) and is_after:
             with suppress(NotFound):
                 thread = call.thread(id=id)
-                found.append((place, RunShape.now(thread, thread.find_run(record.id))))
-    kept = found[: query.size]
-    page = RunPage(thread=None, runs=[shape for _, shape in kept], more=len(found) > len(kept))
-    return Paged(page, kept[-1][0] if page.more else None)
+                shape = ServedRun.seen(thread, thread.find_run(record.id), cost=query.cost)
+                found.append((place, shape))
+    kept = [shape for _, shape in found[: query.size]]
+    page = ServedRuns(thread=query.thread, runs=kept, damaged=[], more=len(found) > len(kept))
+    return Paged(page, found[query.size - 1][0] if page.more else None)
+
+
+def _ended_runs(call: HttpCall, query: StoreRunsQuery) -> Paged[ServedRuns]:
+    """List runs that have ended, newest first; `next` leads on from the last one that was looked at."""
+    if query.thread is None:
+        threads = ThreadList(call).all(
+            advice="Name a `thread`, or leave `state` out: runs that have not ended are listed."
+        )
+    else:
+        threads = [call.thread(id=query.thread)]
+    found, damaged = list[ServedRun](), set[str]()
+    last: str | None = None
+    end = 0.0
+    lines = [_runs_back(thread, query.after, damaged) for thread in threads]
+    for thread, record in heapq.merge(*lines, key=lambda each: each[1].id, reverse=True):
+        if last is None:
+            end = (
+                time.monotonic() + _RUNS_SECONDS
+            )  # from the first on: what it costs to find that is no choice
+        elif len(found) == query.size or time.monotonic() > end:
+            break
+        last = record.id
+        if record.state in ENDED and query.state in ("ended", record.state):
+            found.append(ServedRun.seen(thread, record, cost=query.cost))
+    else:
+        last = None
+    page = ServedRuns(thread=query.thread, runs=found, damaged=sorted(damaged), more=last is not None)
+    return Paged(page, last)
+
+
+def _runs_back(thread: Thread, before: str | None, damaged: set[str]) -> Iterator[tuple[Thread, RunRecord]]:
+    """Yield the runs of a thread from the newest on, or from the one before a run; a thread that is `damaged` is noted."""
+    size = 1
+    try:
+        while page := sorted(thread.runs(limit=size, before=before), key=lambda each: each.id, reverse=True):
+            yield from ((thread, each) for each in page)
+            if len(page) < size:
+                return
+            before, size = page[-1].id, min(4 * size, _RUNS_AT_ONCE)
+    except Corrupt:
+        damaged.add(thread.id)
+    except NotFound:  # the thread was removed
+        return
 
 
 class ServedAgent(NamedAgent, frozen=True, kw_only=True):

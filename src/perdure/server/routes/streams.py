@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from perdure.server.limited_handle import opened
 from perdure.server.problems import HttpProblem
-from perdure.server.routes.chat import opened
 from perdure.server.routes.store import SessionShape
 from perdure.server.routing import HttpCall, LineQuery, route
 from perdure.server.streams import EventStream, frames

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from perdure.errors import Corrupt, Forgotten, Invalid, NotFound
+from perdure.errors import Corrupt, Forgotten, NotFound
 from perdure.history.changes.json_edits import parse_place
 from perdure.ledger.repeat_guard import is_told
 from perdure.model.call import CallRecord, CallState
@@ -31,6 +31,7 @@ from perdure.server.routing import (
     WindowQuery,
     no_thread,
     page_size,
+    read_cursor,
     route,
 )
 from perdure.server.thread_list import ThreadList
@@ -389,7 +390,7 @@ class MovesQuery(LineQuery, frozen=True, kw_only=True):
 def list_moves(call: HttpCall, query: MovesQuery) -> Paged[MovePage]:
     """List the moves of a timeline's head, newest first."""
     thread = call.thread(query.timeline)
-    before = None if query.after is None else _number(query.after)
+    before = None if query.after is None else read_cursor(query.after)
     size = page_size(query.limit)
     found = thread.moves(before=before, limit=size + 1)
     kept = found[:size]
@@ -401,14 +402,6 @@ def list_moves(call: HttpCall, query: MovesQuery) -> Paged[MovePage]:
         more=len(found) > len(kept),
     )
     return Paged(page, str(kept[-1].version) if page.more else None)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise Invalid(
-            f"{text!r} is no cursor of this list; nothing was read.", code="cursor_invalid", cursor=text
-        )
-    return int(text)
 
 
 class StateQuery(WindowQuery, frozen=True, kw_only=True):
@@ -620,13 +613,9 @@ def list_runs(call: HttpCall, query: RunsQuery) -> Paged[RunPage]:
     thread = call.thread()
 
     def wanted(each: RunRecord) -> bool:
-        return (
-            (query.after is None or each.id < query.after)
-            and query.state in (None, each.state)
-            and query.timeline in (None, each.timeline)
-        )
+        return query.state in (None, each.state) and query.timeline in (None, each.timeline)
 
-    found = lately(lambda last: thread.runs(limit=last), wanted, query.size)
+    found = lately(lambda last: thread.runs(limit=last, before=query.after), wanted, query.size)
     kept = sorted(found, key=lambda each: each.id)[-query.size :]  # the last were read by id, too
     page = RunPage(
         thread=thread.id,

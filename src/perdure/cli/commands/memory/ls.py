@@ -31,6 +31,9 @@ _COLUMNS = (
 )
 
 
+_EXPIRED_COLUMNS = (*_COLUMNS[:-1], Column("expired", "when", leaves=2))
+
+
 class MemoryOwnersAnswer(MemoryOwners, Answer, frozen=True, kw_only=True):
     """Those who have a memory, by name."""
 
@@ -50,17 +53,19 @@ class Items(MemoryPage, Answer, frozen=True, kw_only=True):
     """What is remembered for an owner, by id."""
 
     asked: str = ""  # the kind and the scope that alone are listed; empty: all
+    expired: bool = False  # those that are not there because they expired
 
     def show(self, screen: Screen) -> None:
         """Print a table."""
         if not self.items:
             meant = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
             among = f" with {self.asked}" if self.asked else ""
-            screen.say("Nothing is remembered for ", (self.owner, "name"), f"{among}.{meant}")
+            did = "Nothing has expired of " if self.expired else "Nothing is remembered for "
+            screen.say(did, (self.owner, "name"), f"{among}.{meant}")
             return
         at_now = now()
         screen.table(
-            _COLUMNS,
+            _EXPIRED_COLUMNS if self.expired else _COLUMNS,
             [
                 (
                     each.id,
@@ -69,13 +74,16 @@ class Items(MemoryPage, Answer, frozen=True, kw_only=True):
                     each.scope,
                     each.trust,
                     each.source.thread if each.source else "",
-                    ago(each.at, at_now),
+                    ago(each.expires_at if self.expired and each.expires_at else each.at, at_now),
                 )
                 for each in self.items
             ],
         )
         if self.more:
             screen.say((f"The first {count(len(self.items), 'item')}; --limit 0 lists all.", "quiet"))
+        if self.expired:
+            keep = ("--owner", self.owner, "--keep", "30d")
+            screen.suggest("Bring one back: ", "memory", "restore", self.items[0].id, *keep)
 
 
 def ls(
@@ -91,6 +99,10 @@ def ls(
     ] = None,
     kind: AnyKind = None,
     scope: AnyScope = None,
+    expired: Annotated[
+        bool,
+        Parameter(negative=(), show_default=False, help="List the items that have expired instead"),
+    ] = False,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
 ) -> Items | MemoryOwnersAnswer:
@@ -103,12 +115,11 @@ def ls(
         if owner is None:
             owners, more = cut_off(list(islice(store.owners(), most)), limit)
             return MemoryOwnersAnswer(owners=owners, more=more)
-        items = store.memory(owner).items(kind=kind, scope=scope)
+        items = store.memory(owner).items(kind=kind, scope=scope, expired=expired)
         found, more = cut_off(list(islice(items, most)), limit)
         asked = " and ".join(
             f"{name} '{value}'" for name, value in (("kind", kind), ("scope", scope)) if value
         )
         near = [] if found else near_what_was_asked(store, owner, scope)
-        return Items(
-            owner=owner, items=[MemoryShape.of(each) for each in found], more=more, near=near, asked=asked
-        )
+        shapes = [MemoryShape.of(each) for each in found]
+        return Items(owner=owner, items=shapes, more=more, near=near, asked=asked, expired=expired)

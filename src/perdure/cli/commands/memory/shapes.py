@@ -15,7 +15,7 @@ from perdure.cli.completion import in_store
 from perdure.cli.input.suggestions import guessing, owner_names
 from perdure.cli.output.formatting import duration
 from perdure.errors import Invalid, NotFound
-from perdure.model.memory import ItemKind, items_of
+from perdure.model.memory import ItemKind
 from perdure.model.names import COMPARED_MAX, did_you_mean, id_meant, near
 from perdure.store.memory import Memory
 from perdure.store.store import Store
@@ -62,31 +62,36 @@ def memory_with(
     """Open an owner's memory and find the whole id of an item that may be named by a part of it, at a moment or now.
 
     With `forgotten` also of an item that is not there now: forgotten, withdrawn or expired.  An error for a missing item
-    or owner names those that are close.
+    names items of that owner that are close, and owners that are close if that one has no memory.
     """
     memory = store.memory(owner)
-    items = (each.id for each in islice(memory.items(), COMPARED_MAX))
-    with guessing(owner, lambda: owner_names(store)), guessing(item, lambda: items):
+    # Another owner is named only where this one has no memory: their items are not to be shown or erased by mistake.
+    ids = (each.id for each in islice(memory.items(), COMPARED_MAX))
+    with guessing(item, lambda: ids) if memory.head.version else guessing(owner, lambda: owner_names(store)):
         try:
             _ = memory.get(item) if at is None else memory.get(item, at=at)
             whole = item
         except (NotFound, Invalid):
-            if forgotten:
-                whole = item_ever(memory, item)
-            else:
-                known = (each.id for each in (memory.items() if at is None else memory.at(at)))
-                whole = id_meant(item, known, what="item", beginnings=True)
+            whole = item_ever(memory, item) if forgotten else _meant(memory, item, at)
         yield memory, whole or item
+
+
+def _meant(memory: Memory, item: str, at: str | None) -> str | None:
+    """Return the id of the item that is named by a part of it, at a moment or now; else of one that expired."""
+    known = memory.items() if at is None else memory.at(at)
+    whole = id_meant(item, (each.id for each in known), what="item", beginnings=True)
+    if whole is not None or at is not None:
+        return whole
+    return id_meant(item, (each.id for each in memory.items(expired=True)), what="item", beginnings=True)
 
 
 def item_ever(memory: Memory, item: str) -> str | None:
     """Return the id of the item that is named by a part of it, forgotten or not, newest changes first; None: none fits."""
     now = [each.id for each in memory.items()]
-    for limit in (_LOOKED_AT, None):
-        changes = memory.log(limit=limit)
-        known = list(dict.fromkeys((*now, *(id for each in changes for id in items_of(each.patch)))))
+    for changes in (_LOOKED_AT, None):
+        known = dict.fromkeys((*now, *memory.ids_ever(changes=changes)))
         whole = id_meant(item, known, what="item", beginnings=True)
-        if whole is not None or limit is None or len(changes) < limit:
+        if whole is not None:
             return whole
     return None
 
