@@ -14,6 +14,7 @@ import pytest
 import perdure
 from perdure import Agent, Stop
 from perdure.errors import Corrupt, RunFailed
+from perdure.integrations.importers import import_sessions
 from perdure.model.run import Usage
 from perdure.runtime.session import records
 from perdure.runtime.session import result as results
@@ -28,6 +29,7 @@ from perdure.store.store import Store
 from perdure.store.view import View
 from perdure.testing import Script, say, use
 from tests.forked import commands
+from tests.integrations.importers import test_chatgpt
 from tests.server.client import Client, assistant, key, serving
 
 JSON = "application/json"
@@ -705,3 +707,26 @@ def test_costs_are_added_up_by_model(client: Client, many: None, store: Store) -
     assert counted[0] == {name: cost.steps for name, cost in store.costs("model").items()}
     assert counted[1] == {"script:test": 10}
     assert "script:test" not in store.costs("thread")
+
+
+def test_threads_are_found_by_the_titles_that_they_were_imported_with(store: Store, tmp_path: Path) -> None:
+    """In the list and in a search, with the time when they were said last; control: other words find none."""
+    titled: list[dict[str, Any]] = [
+        test_chatgpt.conversation(f"c-{number}") | {"title": f"Trip to {city}"}
+        for number, city in enumerate(("Oslo", "Rome"))
+    ]
+    titled[1]["mapping"]["a3"]["message"]["create_time"] += 86_400
+    import_sessions(store, test_chatgpt.saved(tmp_path, *titled))
+
+    with serving(store) as client:
+        found = [
+            client.get(f"/v1/threads?q={words}").json["threads"] for words in ("trip+chatgpt", "oslo+hats")
+        ]
+        newest = [each["title"] for each in client.get("/v1/threads?q=trip&newest=true").json["threads"]]
+        searched = client.get("/v1/search?q=rome").json["titles"]
+        shown = client.get("/v1/threads/chatgpt:c-0").json
+
+    assert [[each["title"] for each in rows] for rows in found] == [["Trip to Oslo", "Trip to Rome"], []]
+    assert found[0][0]["said_at"] == shown["said_at"] == "2023-11-14T22:13:20.500000Z"
+    assert (newest, shown["title"]) == (["Trip to Rome", "Trip to Oslo"], "Trip to Oslo")
+    assert searched == [{"thread": "chatgpt:c-1", "title": "Trip to Rome"}]

@@ -5,7 +5,7 @@ export interface Head { timeline: string; version: number; commit: string | null
 export interface Cost { usd: number; steps: number; unpriced: number }
 
 export interface ThreadRow {
-  id: string; agent: string; owner: string | null; begun_at: string; last_at: string | null;
+  id: string; title: string | null; agent: string; owner: string | null; begun_at: string; last_at: string | null; said_at: string | null;
   turns: number; timelines: number; head: Head;
   approvals: number; running: boolean; interrupted: boolean; held: boolean; damaged: boolean; unknown: number; state: string | null; backend: string | null; cost: Cost | null; last: string;
 }

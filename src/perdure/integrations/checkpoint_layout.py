@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.integrations import foreign_ids
 from perdure.model.head import MAIN
+from perdure.shapes.imported import SESSION_PATH
 
 __all__ = [
     "CHANNELS",
@@ -31,7 +32,6 @@ __all__ = [
 
 RECORD = "/langgraph/checkpoint.json"
 CHANNELS = "/langgraph/channels"
-SESSION_PATH = "/import/session"  # in the state: what was imported, and the originals by digest
 WRITES = "langgraph/writes"
 _OF_ROOT, _OF_NAMESPACE = "langgraph", "langgraph-ns"
 _TRIGGER = "branch:to:"

@@ -30,6 +30,7 @@ from perdure.model.names import ID_BYTES_MAX
 from perdure.model.run import RunRecord
 from perdure.server.access import Access
 from perdure.server.limited import LimitedThread, limited
+from perdure.shapes.imported import newest_at
 from perdure.store.thread import Thread
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ThreadList:
     ) -> None:
         """List threads of an owner or agent, or with a run in a state; None: of any, and from the first.
 
-        With `newest` those come first whose main was committed to last; else they are sorted by id.
+        With `newest` those come first whose main was committed to, or said elsewhere, last; else they are sorted by id.
         """
         self._call, self._owner, self._agent, self._state = call, owner, agent, state
         self._is_newest, self._places = newest, dict[str, tuple[int, str]]()
@@ -145,7 +146,7 @@ class ThreadList:
 
 
 def _changed_at(thread: Thread, times: dict[str, int]) -> int:
-    """Return when the newest commit of main was made; of a thread that has none, or whose cannot be read, when it began.
+    """Return when a thread was said or written last; of one without commits, or that cannot be read, when it began.
 
     `times` are those of commits that were read before: a commit never changes.
     """
@@ -155,7 +156,7 @@ def _changed_at(thread: Thread, times: dict[str, int]) -> int:
             return thread.begun_at
         at = times.get(seen.digest)
         if at is None:
-            at = times[seen.digest] = next(iter(seen.log(limit=1))).at
+            at = times[seen.digest] = newest_at(seen, next(iter(seen.log(limit=1))), thread.begun_at)
         return at
     except (Corrupt, NotFound):
         return thread.begun_at

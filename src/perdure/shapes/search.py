@@ -19,11 +19,12 @@ from perdure.errors import Invalid
 from perdure.model.message import Block, Message, ReasoningSummary, Text
 from perdure.projections.transcript import Turn
 from perdure.shapes.conversation import MessageShape, turns_of
+from perdure.shapes.imported import titled
 from perdure.shapes.lookup import view_at
 from perdure.shapes.text import in_json
 from perdure.store.thread import Thread
 
-__all__ = ["FoundMessage", "SearchPage", "found_in", "search_back", "words_in"]
+__all__ = ["FoundMessage", "FoundTitle", "SearchPage", "found_in", "search_back", "words_in"]
 
 _TURNS_AT_ONCE = 50
 _BEFORE, _EXCERPT = 200, 1_000  # characters of a place: before the first word, and in all
@@ -41,10 +42,24 @@ class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageShape
 
 
+class FoundTitle(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread whose title has all the words."""
+
+    thread: str
+    title: str
+
+    @classmethod
+    def every(cls, thread: Thread, words: list[str]) -> list[FoundTitle]:
+        """Return the title of a thread if it has all the words."""
+        title = titled(thread, words)
+        return [] if title is None else [cls(thread=thread.id, title=title)]
+
+
 class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that have all the words in one place, thread by thread, the newest first; of many threads those of main."""
 
     query: str
+    titles: list[FoundTitle]  # of the threads that were looked at
     found: list[FoundMessage]
     scanned: int  # messages that were read for this page
     more: bool  # whether there are threads, or turns of the one thread, that were not read

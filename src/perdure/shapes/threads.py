@@ -13,6 +13,7 @@ from perdure.model.call import UNCLEAR
 from perdure.model.commit import Act
 from perdure.model.recipe import without_credentials
 from perdure.shapes.conversation import LossShape, MessageShape, input_at, losses_of, transcript_of
+from perdure.shapes.imported import import_facts
 from perdure.shapes.ledger import CostShape
 from perdure.shapes.text import stamp
 
@@ -71,7 +72,11 @@ class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     owner: str | None
     begun_at: str
+    title: str | None  # that the tool gave it from which it was imported
     last_at: str | None  # of the newest commit of main; null: nothing is committed
+    said_at: (
+        str | None
+    )  # the last message of an imported one; null: it is not known, or something was added since
     turns: int
     timelines: int  # without those that were dropped
     head: HeadShape
@@ -81,12 +86,15 @@ class ThreadShape(msgspec.Struct, frozen=True, kw_only=True):
         """Return the thread as programs read it."""
         seen = thread.at()
         newest = next(iter(seen.log(limit=1)), None)
+        imported = import_facts(seen, newest)
         return cls(
             id=thread.id,
             agent=thread.agent,
             owner=thread.owner,
             begun_at=stamp(thread.begun_at),
+            title=imported.title,
             last_at=stamp(newest.at) if newest else None,
+            said_at=imported.said_at,
             turns=newest.turn if newest else 0,
             timelines=sum(
                 not each.sealed or thread.removal_state(each.head.timeline) is None  # who drops one, seals it
@@ -181,6 +189,10 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None  # that takes the next turn
     server: str | None  # that the conversation is at; null: none is recorded
     begun_at: str
+    title: str | None  # that the tool gave it from which it was imported
+    said_at: (
+        str | None
+    )  # the last message of an imported one; null: it is not known, or something was added since
     head: HeadShape
     commit: str | None  # the moment that is shown
     cursor: str  # with which the events after it begin
@@ -193,6 +205,8 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, thread: Thread, seen: View) -> Self:
         """Return the thread as it was at the moment of `seen`."""
+        newest = next(iter(seen.log(limit=1)), None)
+        imported = import_facts(seen, newest)
         return cls(
             id=thread.id,
             agent=thread.agent,
@@ -200,10 +214,12 @@ class ThreadDetail(msgspec.Struct, frozen=True, kw_only=True):
             backend=seen.backend,
             server=seen.server,
             begun_at=stamp(thread.begun_at),
+            title=imported.title,
+            said_at=imported.said_at,
             head=HeadShape.of(seen.head),
             commit=seen.digest,
             cursor=seen.cursor,
-            names=[name for entry in seen.log(limit=1) for name in entry.names],
+            names=[*newest.names] if newest else [],
             paths=sum(1 for _ in seen.entries()),
             timelines=TimelineShape.every(thread, seen),
             messages=[MessageShape.of(entry) for entry in transcript_of(seen, limit=_MESSAGES_SHOWN)],

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -46,6 +47,7 @@ from perdure.integrations.importers.session import (
     as_list,
     as_object,
     as_text,
+    said_at,
     shortened,
 )
 from perdure.model.digest import Digest
@@ -57,6 +59,7 @@ from perdure.model.text import well_formed_json
 from perdure.providers.contract import Loss
 from perdure.runtime.import_commit import ImportStep
 from perdure.runtime.import_overlap import said_by
+from perdure.shapes.text import stamp
 from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
@@ -346,10 +349,18 @@ class _Writing:
             "unmapped": dict(session.unmapped),
             "facts": session.facts,
         }
+        described |= {"said_at": last} if (last := self._said_last_at()) else {}
         described |= {"edited": list(self.edited.values())} if self.edited else {}
         _put(change, SESSION_PATH, described | ({"current": self.current} if self.current else {}))
         if session.links:
             _put(change, _LINKS, [msgspec.to_builtins(link) for link in session.links])
+
+    def _said_last_at(self) -> str | None:
+        """Return when the newest message of the session was said; None if the source does not say it."""
+        parts = (part for path in self._session.paths for entry in path for part in entry.parts)
+        times = filter(None, (said_at({self._session.format: [part.facts]}) for part in parts))
+        newest = max(map(datetime.fromisoformat, times), default=None)
+        return None if newest is None else stamp(round(newest.timestamp() * 1_000_000))
 
     def _originals(self) -> list[Json]:
         """Keep the originals; where anything was redacted only those of before, because the files have the words."""

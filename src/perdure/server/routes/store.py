@@ -30,7 +30,7 @@ from perdure.server.thread_list import ThreadList
 from perdure.shapes.conversation import turns_of
 from perdure.shapes.ledger import ApprovalPage, CallPage, CallRecordShape, CostShape, RunShape, TicketShape
 from perdure.shapes.lookup import held_from, interrupted_calls
-from perdure.shapes.search import FoundMessage, SearchPage, found_in, search_back, words_in
+from perdure.shapes.search import FoundMessage, FoundTitle, SearchPage, found_in, search_back, words_in
 from perdure.shapes.store import (
     AgentDetail,
     ArtifactPage,
@@ -410,25 +410,29 @@ class SearchQuery(PageQuery, frozen=True, kw_only=True):
 def search(call: HttpCall, query: SearchQuery) -> Paged[SearchPage]:
     """Search the newest messages of threads for words, or all messages of one; a page reads for a bounded time.
 
-    Calls with their arguments, results and reasoning are searched, too; a hit says where it was found.
+    Calls with their arguments, results and reasoning are searched, too; a hit says where it was found.  Titles that the
+    words are in come beside the messages.
     """
     words = words_in(query.q)
     if query.thread is not None:
         return _search_timeline(call.thread(query.timeline, id=query.thread), query, words)
+    titles: list[FoundTitle] = []
     found: list[FoundMessage] = []
     scanned, last, end = 0, None, time.monotonic() + _SEARCH_SECONDS
     threads = ThreadList(call, owner=query.owner, agent=query.agent, after=query.after)
     for thread in threads:
         is_over = time.monotonic() > end or scanned >= _MESSAGES_SCANNED_MAX or len(found) >= query.size
         if last is not None and is_over:  # a page reads one thread at least
-            page = SearchPage(query=query.q, found=found, scanned=scanned, more=True)
+            page = SearchPage(query=query.q, titles=titles, found=found, scanned=scanned, more=True)
             return Paged(page, threads.cursor(last))
         last = thread.id
+        titles += FoundTitle.every(thread, words)
         turns = turns_of(thread, limit=_THREAD_MESSAGES_MAX // 4)
         scanned += sum(len(turn.entries) for turn in turns)
         found += islice(found_in(thread, turns, words), 2 * query.size - len(found))
     after = threads.next
-    return Paged(SearchPage(query=query.q, found=found, scanned=scanned, more=after is not None), after)
+    page = SearchPage(query=query.q, titles=titles, found=found, scanned=scanned, more=after is not None)
+    return Paged(page, after)
 
 
 def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Paged[SearchPage]:
@@ -441,7 +445,8 @@ def _search_timeline(thread: Thread, query: SearchQuery, words: list[str]) -> Pa
         before = begun
         if time.monotonic() > end or len(found) >= query.size:
             break
-    page = SearchPage(query=query.q, found=found, scanned=scanned, more=before is not None)
+    titles = FoundTitle.every(thread, words) if query.after is None else []
+    page = SearchPage(query=query.q, titles=titles, found=found, scanned=scanned, more=before is not None)
     return Paged(page, before)
 
 

@@ -45,6 +45,7 @@ from perdure.shapes.conversation import (
     TurnPage,
     transcript_of,
 )
+from perdure.shapes.imported import titled
 from perdure.shapes.ledger import (
     ApprovalDetail,
     CallDetail,
@@ -87,16 +88,17 @@ _DAY = 86_400 * 1_000_000  # µs
 
 
 class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
-    """Which threads: words of their ids, agents and owners, one owner or agent, a state.
+    """Which threads: words of their ids, titles, agents and owners, one owner or agent, a state.
 
     The state is that of a run that is `running` or `waiting`, or the last run `failed`, or the outcome of a call is
     `unknown`.
 
     The server's own thread is listed only where `agent` names it.
     `backend` is a part of the name of the backend that takes the next turn, the cost is that of all runs in US dollars,
-    and the age is the time since the newest commit of main.  These three read the histories of threads: a page that
-    takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
-    With `newest` those come first whose main was committed to last; that is refused beyond 10,000 threads.
+    and the age is the time since the newest commit of main.  These three, and words, read the histories of threads: a
+    page that takes long has fewer threads, and `next` leads on.  With `cost` each row has what its runs cost.
+    With `newest` those come first whose main was committed to last, imported ones by what was said last; that is refused
+    beyond 10,000 threads.
     """
 
     q: str | None = None
@@ -116,7 +118,8 @@ class ThreadsQuery(PageQuery, frozen=True, kw_only=True):
         if self.state == "failed" and [each.state for each in thread.runs(limit=1)] != ["failed"]:
             return False
         named = f"{thread.id} {thread.agent} {thread.owner or ''}".casefold()
-        if not all(word in named for word in (self.q or "").casefold().split()):
+        words = [word for word in (self.q or "").casefold().split() if word not in named]
+        if words and titled(thread, words) is None:
             return False
         if self.backend is not None and self.backend.casefold() not in (thread.at().backend or "").casefold():
             return False
@@ -214,7 +217,9 @@ def _damaged_row(thread: Thread, work: OpenWork) -> ThreadRow:
         agent=thread.agent,
         owner=thread.owner,
         begun_at=stamp(thread.begun_at),
+        title=None,
         last_at=None,
+        said_at=None,
         turns=0,
         timelines=0,
         head=HeadShape(timeline=MAIN, version=0, commit=None),

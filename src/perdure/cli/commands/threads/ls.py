@@ -22,7 +22,8 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Invalid
 from perdure.model.head import MAIN
 from perdure.model.names import SERVER_THREAD, near
-from perdure.shapes.search import FoundMessage, SearchPage, search_back, words_in
+from perdure.shapes.imported import newest_at
+from perdure.shapes.search import FoundMessage, FoundTitle, SearchPage, search_back, words_in
 from perdure.shapes.text import inline, now
 from perdure.shapes.threads import ThreadPage, ThreadShape
 from perdure.store.store import Store
@@ -34,6 +35,7 @@ _BEGIN = ("threads", "begin", "shopping", "--agent", "helper")
 
 _COLUMNS = (
     Column("thread", "name", is_id=True),
+    Column("title", gives_way=True),
     Column("agent", gives_way=True, leaves=4),
     Column("owner", gives_way=True, leaves=1),
     Column("turns", right=True),
@@ -50,6 +52,7 @@ _FOUND_COLUMNS = (
     Column("where", leaves=2),
     Column("text", gives_way=True),
 )
+_TITLE_COLUMNS = (Column("thread", "name", is_id=True), Column("title", gives_way=True))
 _WHERE = {"text": "", "reasoning": "reasoning", "call": "call", "result": "result"}
 
 
@@ -70,11 +73,12 @@ class Threads(ThreadPage, Answer, frozen=True, kw_only=True):
             [
                 (
                     each.id,
+                    each.title or "",
                     each.agent,
                     each.owner or "",
                     f"{each.turns:,}",
                     f"{each.timelines:,}",
-                    ago(each.last_at, at_now),
+                    ago(each.said_at or each.last_at, at_now),
                     digest(each.head.commit) if each.head.commit else "",
                 )
                 for each in self.threads
@@ -111,7 +115,12 @@ def ls(
         ),
     ] = None,
     newest: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="The threads that were written last first")
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="The threads that were written last first; imported ones by what was said last",
+        ),
     ] = False,
     limit: Limit = 100,
     everywhere: Everywhere = EVERYWHERE,
@@ -151,7 +160,8 @@ def _in_state(store: Store, threads: Iterator[Thread], state: ThreadState) -> It
 
 
 def _last_at(thread: Thread) -> int:
-    return next((each.at for each in thread.log(limit=1)), thread.begun_at)
+    seen = thread.at()
+    return newest_at(seen, next(iter(seen.log(limit=1)), None), thread.begun_at)
 
 
 def _near(name: str | None, known: Iterator[str]) -> list[str]:
@@ -167,9 +177,13 @@ class ThreadSearch(SearchPage, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print a table with the place of the first word in each message."""
+        if self.titles:
+            screen.table(_TITLE_COLUMNS, [(each.thread, each.title) for each in self.titles])
         if not self.found:
             screen.say(f"No message has it; {count(self.scanned, 'message')} were read.")
             return
+        if self.titles:
+            screen.gap()
         first = words_in(self.query)[0]
         screen.table(
             _FOUND_COLUMNS,
@@ -200,7 +214,7 @@ def search(
     limit: Limit = 20,
     everywhere: Everywhere = EVERYWHERE,
 ) -> ThreadSearch:
-    """Search the messages of all threads, or of one, for words
+    """Search the messages and titles of all threads, or of one, for words
 
     A message is found if its text, its reasoning, a call with its arguments, or a result has all of the words; a word
     may be a part of another one. Messages are listed thread by thread, the newest first; those of many threads are on
@@ -214,10 +228,12 @@ def search(
         )
     query = " ".join(words)
     wanted = words_in(query)
+    titles: list[FoundTitle] = []
     found: list[FoundMessage] = []
     scanned = 0
     with reading(everywhere) as store:
         for line in _lines(store, thread, timeline, agent, owner):
+            titles += FoundTitle.every(line, wanted)
             for some, read, _ in search_back(line, wanted, None):
                 found += some
                 scanned += read
@@ -226,7 +242,7 @@ def search(
             if limit and len(found) > limit:
                 break
     kept, more = cut_off(found, limit)
-    return ThreadSearch(query=query, found=kept, scanned=scanned, more=more)
+    return ThreadSearch(query=query, titles=titles, found=kept, scanned=scanned, more=more)
 
 
 def _lines(

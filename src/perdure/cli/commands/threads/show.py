@@ -48,8 +48,10 @@ class ThreadShowAnswer(ThreadDetail, Answer, frozen=True, kw_only=True):
         screen.say((self.id, "title"))
         whose = self.backend or "no backend yet"
         whose += f" at {self.server}" if self.server else ""
-        facts = [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "none")]
+        facts = [("title", self.title)] if self.title else []
+        facts += [("agent", f"{self.agent} on {whose}"), ("owner", self.owner or "none")]
         facts.append(("begun", moment(self.begun_at)))
+        facts += [("said last", moment(self.said_at))] if self.said_at else []
         facts += [("named", name) for name in self.names]
         cost = self.cost
         if cost.steps > cost.unpriced:
