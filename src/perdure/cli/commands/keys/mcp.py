@@ -18,15 +18,15 @@ def mcp(
     *,
     operator: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Offer fork and decide, too"),
+        Parameter(negative=(), show_default=False, help="Offer fork, decide and changes of memories, too"),
     ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> None:
     """Offer the store to a client of the Model Context Protocol, over standard input and output
 
-    The client reads threads, messages, states at any moment, logs and differences. With --operator it may also fork
-    threads and decide about calls that wait; a decision is recorded under the name of the system's user. The same
-    tools are at /mcp of `perdure serve`, for the keys of the store.
+    The client reads threads, messages, states at any moment, logs, differences and memories. With --operator it may also
+    change memories, fork threads and decide about calls that wait; that is recorded under the name of the system's user.
+    The same tools are at /mcp of `perdure serve`, for the keys of the store.
     """
     with server_installed("mcp"):
         from perdure.server.access import Access
