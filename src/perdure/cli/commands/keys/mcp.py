@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from perdure.cli.input.stores import reading, server_installed, writing
 from perdure.cli.input.users import os_user
-from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.options import EVERYWHERE, Everywhere, SearchedBy
 
 __all__ = ["mcp"]
 
@@ -20,6 +20,7 @@ def mcp(
         bool,
         Parameter(negative=(), show_default=False, help="Offer fork, decide and changes of memories, too"),
     ] = False,
+    embed: SearchedBy = "none",
     everywhere: Everywhere = EVERYWHERE,
 ) -> None:
     """Offer the store to a client of the Model Context Protocol, over standard input and output
@@ -33,7 +34,7 @@ def mcp(
         from perdure.server.app import HttpServer
         from perdure.server.mcp import serve_stdio
     access = Access(name=os_user(), roles=("operator", "approver") if operator else ("viewer",))
-    with (writing if operator else reading)(everywhere) as store:
+    with (writing if operator else reading)(everywhere, embed=embed) as store:
         application = HttpServer(store)
         try:
             asyncio.run(serve_stdio(application, access))
