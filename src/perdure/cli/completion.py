@@ -38,6 +38,7 @@ FLAGS = frozenset(
         "--dry-run",
         "--erase",
         "--exists",
+        "--expired",
         "--follow",
         "--force",
         "--full",
