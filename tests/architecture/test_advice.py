@@ -137,7 +137,7 @@ def test_each_request_and_each_tool_of_an_advice_exists() -> None:
 
     assert len(requests) > 10
     assert requests - known == set()
-    assert tools == {"approvals", "state", "threads"}
+    assert tools == {"approvals", "memory_search", "state", "threads"}
     assert (set(FOR_HTTP) | set(FOR_MCP)) - codes == set()
 
 

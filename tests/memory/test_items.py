@@ -229,7 +229,7 @@ def test_adding_can_be_repeated_safely(store: Store) -> None:
         ({"text": ""}, "item_empty"),
         ({"text": "  \n"}, "item_empty"),
         ({"text": 5}, "item_not_text"),
-        ({"text": "x" * TEXT_BYTES_MAX}, "item_too_large"),
+        ({"text": "x" * TEXT_BYTES_MAX + "x"}, "item_too_large"),
         ({"text": "x", "kind": "vague"}, "choice_invalid"),
         ({"text": "x", "trust": "god"}, "choice_invalid"),
         ({"text": "x", "scope": "My Project"}, "scope_invalid"),
@@ -253,12 +253,26 @@ def test_what_cannot_be_remembered_is_refused(store: Store, options: dict[str, A
     assert memory.head.commit is None
 
 
+@pytest.mark.parametrize("letter", ["x", "é", '"', "\n", "\x01"])
+def test_an_item_has_as_many_bytes_as_the_limit_says(store: Store, letter: str) -> None:
+    """Those of its text in UTF-8, not of JSON, where a sign may take more; one byte more is refused."""
+    memory = store.memory("ann")
+    text = "x" + letter * ((TEXT_BYTES_MAX - 2) // len(letter.encode()))
+    text += "x" * (TEXT_BYTES_MAX - len(text.encode()))
+
+    assert memory.add(text, id="long").text == text
+    with raises(Invalid, "item_too_large", limit=TEXT_BYTES_MAX):
+        memory.add(text + "x", id="long")
+
+    assert memory.get("long").text == text
+
+
 @pytest.mark.parametrize("id", [None, "mine"])
 @pytest.mark.parametrize(
     ("options", "code"),
     [
         ({"text": " "}, "item_empty"),
-        ({"text": "x" * TEXT_BYTES_MAX}, "item_too_large"),
+        ({"text": "x" * TEXT_BYTES_MAX + "x"}, "item_too_large"),
         ({"text": "x", "kind": "vague"}, "choice_invalid"),
         ({"text": "x", "scope": "a/b"}, "scope_invalid"),
     ],

@@ -394,6 +394,8 @@ def test_limits_and_questions_are_checked(store: Store) -> None:
     ("embed", "error", "code"),
     [
         (lambda given: 1 / 0, Unavailable, "embedding_failed"),
+        pytest.param(lambda given: (1 / 0 for _ in given), Unavailable, "embedding_failed", id="late"),
+        (lambda given: None, Invalid, "vectors_missing"),
         (lambda given: [], Invalid, "vector_count_differs"),
         (lambda given: [["a"] for _ in given], Invalid, "not_a_vector"),
         (lambda given: [[] for _ in given], Invalid, "vector_length_invalid"),

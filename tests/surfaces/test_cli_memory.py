@@ -286,6 +286,28 @@ def test_filters_and_limits(shell: Shell, kept: str) -> None:
     assert (len(first["items"]), first["more"]) == (1, True)
 
 
+def test_of_two_items_that_contradict_each_other_a_search_shows_the_newer(shell: Shell) -> None:
+    """At 80 columns, with the minute of each; a program reads the same of what it found."""
+    found: dict[str, tuple[int, str]] = {}
+    for minute, town in enumerate(("Berlin", "Hamburg")):
+        with perdure.open(
+            shell.store, clock=lambda at=minute: 1_700_000_000_000_000 + at * 60_000_000
+        ) as store:
+            store.memory("ann").add(f"lives in {town}", id=town, scope="home")
+            found = {each.text: (each.at, each.scope) for each in store.memory("ann").search("lives")}
+
+    with PtySession(
+        shell.directory, "memory", "search", "lives", "--owner", "ann", "--embed", "none"
+    ) as session:
+        assert session.ended() == 0
+
+    rows = {row.split()[-1]: row for row in session.shown.splitlines() if "lives in" in row}
+    assert "2023-11-14 22:13" in rows["Berlin"]
+    assert "2023-11-14 22:14" in rows["Hamburg"]
+    assert found["lives in Hamburg"] == (1_700_000_060_000_000, "home")
+    assert found["lives in Berlin"] < found["lives in Hamburg"]
+
+
 def test_without_an_owner_the_list_says_who_has_a_memory(shell: Shell, kept: str) -> None:
     """By name; and each finds its own alone."""
     shell.ok("memory", "add", "likes seats by the door", "--owner", "bob")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
 
@@ -30,6 +30,7 @@ __all__ = [
     "Rebase",
     "PlaceInside",
     "StatePath",
+    "SearchedBy",
     "ThisRun",
     "ThreadId",
     "ThreadOrPath",
@@ -41,6 +42,16 @@ _MOMENT = (
     "its digest (12 digits are enough), HEAD~n, turn:n, turn:n~1 (before it), version:n, a message or run id, a framework:id, "
     "a timeline's name"
 )
+
+
+SearchedBy: TypeAlias = Annotated[
+    Literal["none", "auto", "minilm"],
+    Parameter(
+        name="--embed",
+        help="The model to search memories with by meaning; auto: minilm if it is installed; none: words alone",
+    ),
+]
+"""How a server searches memories."""
 
 
 @Parameter(name="*", group=Group("Everywhere", sort_key=9))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from perdure.errors import Invalid, Unavailable
 from perdure.model.fork_safety import ThreadLock
@@ -78,12 +78,18 @@ class Embedder:
 
     def _called(self, texts: list[str]) -> list[list[float]]:
         try:
-            returned = self._function(texts)
+            given = cast("object", self._function(texts))
+            returned = list(cast("Iterable[Any]", given)) if isinstance(given, Iterable) else None
         except Exception as error:  # the program's own code, which may raise anything
             raise Unavailable(
                 f"the embedding function failed: {type(error).__name__}: {error}; nothing was searched.",
                 code="embedding_failed",
             ) from error
+        if returned is None:
+            raise Invalid(
+                f"the embedding function returned {given!r:.100}, not a vector for each text; nothing was searched.",
+                code="vectors_missing",
+            )
         vectors = [_numbers(vector) for vector in returned]
         if len(vectors) != len(texts):
             raise Invalid(

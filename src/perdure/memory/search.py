@@ -73,6 +73,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return self.item.kind
 
     @property
+    def scope(self) -> str:
+        """What the item is about."""
+        return self.item.scope
+
+    @property
+    def at(self) -> int:
+        """When it was written, in µs since 1970, UTC; of two items that contradict each other it tells the newer."""
+        return self.item.at
+
+    @property
     def trust(self) -> Trust:
         """The kind of its source."""
         return self.item.trust

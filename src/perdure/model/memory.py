@@ -171,9 +171,10 @@ def check_item(item: MemoryItem) -> MemoryItem:
     """Return `item` if it can be remembered; raises `Invalid`."""
     if not _text(item.text).strip():
         raise Invalid("an item of memory is text, and not empty; nothing was remembered.", code="item_empty")
-    if len(canonical.encode(item.text)) > TEXT_BYTES_MAX:
+    canonical.encode(item.text)  # raises for a lone surrogate
+    if len(item.text.encode()) > TEXT_BYTES_MAX:
         raise Invalid(
-            f"an item of memory has at most {TEXT_BYTES_MAX:,} bytes; nothing was remembered.",
+            f"an item of memory has at most {TEXT_BYTES_MAX:,} bytes in UTF-8; nothing was remembered.",
             code="item_too_large",
             advice="Keep bulky content as an artifact, and remember what it is.",
             limit=TEXT_BYTES_MAX,

@@ -12,6 +12,7 @@ An error is an answer with `isError` and the problem document of the error.  Not
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, cast
@@ -30,6 +31,8 @@ from starlette.types import Message, Scope
 from perdure.errors import Invalid
 from perdure.model.canonical import prepared
 from perdure.model.effect import Effect
+from perdure.model.memory import ItemKind
+from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.mcp import KEY
 from perdure.server.access import Access
 from perdure.server.keys import AuditEntry
@@ -151,6 +154,59 @@ class _DecideArguments(_ToolArguments, frozen=True, kw_only=True):
     )
 
 
+_Owner: TypeAlias = Annotated[str, Meta(description="Whose memory")]
+_Item: TypeAlias = Annotated[str, Meta(description="The id of an item of memory")]
+_Kind: TypeAlias = Annotated[ItemKind | None, Meta(description="The kind of the item")]
+_Scope: TypeAlias = Annotated[str | None, Meta(description="What the item is about, such as user or project")]
+_Trust: TypeAlias = Annotated[SaidBy, Meta(description="Whose words they are: model is yours")]
+_Expires: TypeAlias = Annotated[
+    Annotated[datetime, Meta(tz=True)] | None,
+    Meta(description="When it ends, in ISO 8601 with a zone"),
+]
+
+
+class _MemorySearchArguments(_ToolArguments, frozen=True, kw_only=True):
+    owner: Annotated[
+        str | None, Meta(description="Whose memory; null: a list of the owners that have one")
+    ] = None
+    q: Annotated[str | None, Meta(description="What to look for; null: a list of all items")] = None
+    kind: _Kind = None
+    scope: _Scope = None
+    limit: _Limit = None
+    after: _After = None
+
+
+class _MemoryGetArguments(_ToolArguments, frozen=True, kw_only=True):
+    owner: _Owner
+    item: _Item
+    at: Annotated[str | None, Meta(description="A moment of the memory's history; null: now")] = None
+
+
+class _MemoryAddArguments(_ToolArguments, frozen=True, kw_only=True):
+    owner: _Owner
+    text: Annotated[str, Meta(description="What to remember, one fact")]
+    kind: _Kind = None
+    scope: _Scope = None
+    id: Annotated[str | None, Meta(description="Its id; that of an item corrects it; null: a new one")] = None
+    trust: _Trust = "model"
+    expires_at: _Expires = None
+
+
+class _MemoryEditArguments(_ToolArguments, frozen=True, kw_only=True):
+    owner: _Owner
+    item: _Item
+    text: Annotated[str, Meta(description="What is right")]
+    kind: _Kind = None
+    scope: _Scope = None
+    trust: _Trust = "model"
+    expires_at: _Expires = None
+
+
+class _MemoryForgetArguments(_ToolArguments, frozen=True, kw_only=True):
+    owner: _Owner
+    item: _Item
+
+
 # ---- the tools
 
 
@@ -167,13 +223,17 @@ class _McpTool(NamedTuple):
 
 
 _READS = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
-_FORKS = types.ToolAnnotations(
+_ADDS = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
 )
 _DECIDES = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
+_REPLACES = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
 _OF_THREAD = "/v1/threads/{thread}"
+_OF_OWNER = "/v1/memory/{owner}"
 
 _TOOLS = (
     _McpTool(
@@ -229,12 +289,53 @@ _TOOLS = (
         _READS,
     ),
     _McpTool(
+        "memory_search",
+        "Search what is remembered for an owner across threads, the best match first; without words, list it.",
+        _MemorySearchArguments,
+        "GET",
+        (_OF_OWNER, "/v1/memory"),
+        _READS,
+        shrinks=True,
+    ),
+    _McpTool(
+        "memory_get",
+        "Read one item of an owner's memory, now or as a moment of its history left it.",
+        _MemoryGetArguments,
+        "GET",
+        (f"{_OF_OWNER}/items/{{item}}",),
+        _READS,
+    ),
+    _McpTool(
         "fork",
         "Fork a thread at any moment; nothing is copied, and nothing runs.",
         _ForkArguments,
         "POST",
         (f"{_OF_THREAD}/fork",),
-        _FORKS,
+        _ADDS,
+    ),
+    _McpTool(
+        "memory_add",
+        "Remember something for an owner; what is there already, in other case too, is not added again.",
+        _MemoryAddArguments,
+        "POST",
+        (f"{_OF_OWNER}/items",),
+        _ADDS,
+    ),
+    _McpTool(
+        "memory_edit",
+        "Correct an item of an owner's memory; its past stays in the history.",
+        _MemoryEditArguments,
+        "PUT",
+        (f"{_OF_OWNER}/items/{{item}}",),
+        _REPLACES,
+    ),
+    _McpTool(
+        "memory_forget",
+        "Forget an item of an owner's memory; its past stays in the history, and a person can bring it back.",
+        _MemoryForgetArguments,
+        "DELETE",
+        (f"{_OF_OWNER}/items/{{item}}",),
+        _REPLACES,
     ),
     _McpTool(
         "approvals",
@@ -261,7 +362,7 @@ def _is_shown(tool: _McpTool, access: Access) -> bool:
     match tool.name:
         case "approvals" | "decide":
             return access.may("decide")
-        case "fork":
+        case "fork" | "memory_add" | "memory_edit" | "memory_forget":
             return access.may("operate")
         case _:
             return access.may("read")

@@ -191,6 +191,8 @@ FOR_MCP: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
     "call_waits_for_child": "Decide what the child waits for: the tool `approvals` lists it.",
     "held": "If nothing runs there any more, release it with `perdure runs release` where the store is.",
     "in_doubt": "Call the tool again with the same key; it will not be applied twice.",
+    "memory_item_expired": "A person brings it back where the store is: `perdure memory restore`.",
+    "memory_item_not_found": "The tool `memory_search` without `q` lists the items.",
     "op_reused": "Use a new key for a new intent.",
     "path_not_found": "The tool `state` without a path lists the paths.",
     "thread_not_found": "The tool `threads` lists the threads.",

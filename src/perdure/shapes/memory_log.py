@@ -11,7 +11,7 @@ from perdure.shapes.threads import HeadShape
 from perdure.store.memory import Memory
 from perdure.store.plumbing.memory_log import MemoryLogEntry, MemoryMove
 
-__all__ = ["MemoryChanges", "MemoryCommit", "MemoryHead", "MemoryMoveShape", "MemoryMoves"]
+__all__ = ["MemoryChanges", "MemoryCommit", "MemoryErased", "MemoryHead", "MemoryMoveShape", "MemoryMoves"]
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +71,18 @@ class MemoryHead(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, memory: Memory, did: str, head: HeadShape) -> Self:
         """Return the head with what led to it."""
         return cls(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
+
+
+class MemoryErased(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that is erased, with its past."""
+
+    owner: str
+    item: str
+    objects: int  # that were erased
+    freed: int  # bytes
+    threads: list[str]  # that hold its words too, in what was said or shown
+    left_alone: str | None  # why some of its past is left; erase it again then
+    head: HeadShape
 
 
 class MemoryMoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):

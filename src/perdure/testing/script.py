@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, TypeAlias
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from perdure.errors import Invalid
+from perdure.errors import Invalid, PerdureWarning
 from perdure.model.context import Context
 from perdure.model.message import Message, ReasoningSummary, Text, ToolCall
 from perdure.model.run import Usage
@@ -39,6 +40,7 @@ class ScriptStep(msgspec.Struct, frozen=True, kw_only=True):
     error: Exception | None = None  # raised instead
     usage: Usage = Usage()
     stop: str = "end"  # the word that the answer ends with, as a backend would say it
+    own: tuple[tuple[str, str], ...] = ()  # tools, each with a name that `use` took for itself
 
 
 class Crash(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ def think(text: str) -> ScriptStep:
 
 def use(
     tool: str,
+    given: Mapping[str, Any] | None = None,
     /,
     *,
     id: str | None = None,
@@ -70,12 +73,19 @@ def use(
     usage: Usage | None = None,
     **arguments: Any,
 ) -> ScriptStep:
-    """Ask for a tool.  `id` is what the vendor would call it; `raw` is the JSON text of the arguments, as it is.
+    """Ask for a tool with `arguments`, or with those that are `given` as a mapping, where any name is an argument.
 
-    `usage` is what the step is said to have taken; a tool with an argument of that name is asked with `raw`.
+    The names `id`, `raw` and `usage` are `use`'s own: `id` is what the vendor would call the call, `raw` the JSON text of
+    the arguments, as it is, and `usage` what the step is said to have taken.  A tool with an argument of such a name is
+    asked with `use("note", {"id": "pet"}, text="barks")`; a script warns where it may have been meant.
     """
-    text = json.dumps(arguments) if raw is None else raw
-    return ScriptStep(calls=(ToolCall(id or f"call_{tool}", tool, text),), usage=usage or Usage())
+    text = json.dumps({**(given or {}), **arguments}) if raw is None else raw
+    own = {"id": id, "raw": raw, "usage": usage}
+    return ScriptStep(
+        calls=(ToolCall(id or f"call_{tool}", tool, text),),
+        usage=usage or Usage(),
+        own=tuple((tool, each) for each in own if own[each] is not None and f'"{each}"' not in text),
+    )
 
 
 def step(*parts: ScriptStep) -> ScriptStep:
@@ -87,6 +97,7 @@ def step(*parts: ScriptStep) -> ScriptStep:
         error=next((part.error for part in parts if part.error), None),
         usage=sum((part.usage for part in parts), Usage()),
         stop=next((part.stop for part in parts if part.stop != "end"), "end"),
+        own=tuple(each for part in parts for each in part.own),
     )
 
 
@@ -155,6 +166,7 @@ class Script:
     async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
         """Take the next step; raises `Invalid` if there is none."""
         taken = self._next(context)
+        _warn_of_own_names(taken, context)
         if taken.error is not None:
             raise taken.error
         for delta in _deltas(taken, self._pieces):
@@ -187,6 +199,24 @@ class Script:
         item = self._steps[place] if place < len(self._steps) else self._then
         assert item is not None, "a script that goes on has a step for that"
         return item if isinstance(item, ScriptStep) else item(context)
+
+
+def _warn_of_own_names(taken: ScriptStep, context: Context) -> None:
+    """Warn of a name that `use` took for itself where the tool has an argument of that name, which it did not get."""
+    for tool, name in taken.own:
+        takes = any(
+            each.name == tool and name in cast("Mapping[str, Any]", each.parameters.get("properties", {}))
+            for each in context.tools
+        )
+        if takes:
+            warning = PerdureWarning(
+                f"the tool '{tool}' has an argument '{name}', which it did not get: `{name}=` is what `use` itself takes.",
+                code="argument_name_taken",
+                advice=f'Give the argument as use("{tool}", {{"{name}": …}}).',
+                tool=tool,
+                name=name,
+            )
+            warnings.warn(warning, stacklevel=2)
 
 
 def _before_this_turn(context: Context, spoken: list[int]) -> int:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from perdure.cli.options import Everywhere
+from perdure.cli.options import Everywhere, SearchedBy
 from perdure.engines.contract import Engine
 from perdure.engines.registry import open_engine
 from perdure.errors import NotFound, Unsupported
@@ -38,16 +38,21 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def reading(everywhere: Everywhere) -> Generator[Store]:
-    """Open the store for reading; raises `NotFound` if there is none."""
-    with _known(everywhere, lambda: open_store(everywhere.store, read_only=True)) as store:
+def reading(everywhere: Everywhere, *, embed: SearchedBy = "none") -> Generator[Store]:
+    """Open the store for reading, its memories searched by `embed`; raises `NotFound` if there is none."""
+    by = None if embed == "none" else embed
+    with _known(everywhere, lambda: open_store(everywhere.store, read_only=True, embed=by)) as store:
         yield store
 
 
 @contextmanager
-def writing(everywhere: Everywhere, *, create: bool = False) -> Generator[Store]:
-    """Open the store for writing; raises `NotFound` if there is none, unless it may `create` one."""
-    with _known(everywhere, lambda: open_store(everywhere.store, create=create)) as store:
+def writing(everywhere: Everywhere, *, create: bool = False, embed: SearchedBy = "none") -> Generator[Store]:
+    """Open the store for writing, its memories searched by `embed`.
+
+    Raises `NotFound` if there is none, unless it may `create` one.
+    """
+    by = None if embed == "none" else embed
+    with _known(everywhere, lambda: open_store(everywhere.store, create=create, embed=by)) as store:
         yield store
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 
 from perdure.errors import Invalid, NotFound, StaleHead
-from perdure.model.memory import ItemKind
+from perdure.model.memory import ItemKind, Remembered
 from perdure.runtime.tools.call_memory import SaidBy
 from perdure.runtime.tools.waiting import read_moment
 from perdure.server.routes.actions import BaseBody, EmptyBody
@@ -18,6 +18,7 @@ from perdure.server.routing import BaseQuery, HttpCall, Paged, PageQuery, page_s
 from perdure.shapes.memory_log import (
     MemoryChanges,
     MemoryCommit,
+    MemoryErased,
     MemoryHead,
     MemoryMoves,
     MemoryMoveShape,
@@ -28,7 +29,10 @@ from perdure.store.memory import Memory
 
 __all__: list[str] = []
 
-_WORDS_ALONE = "`perdure memory search` searches by meaning too if the small model is installed."
+_WORDS_ALONE = (
+    "To search by meaning too, whoever runs the server starts it with `perdure serve --embed minilm`, or gives the store "
+    "that its program opens an embedding function."
+)
 
 
 @route("GET", "/v1/memory", "read")
@@ -52,11 +56,17 @@ def _owners(call: HttpCall) -> Iterator[str]:
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):
-    """What to look for, of which kind and scope; without `q` all is listed, with `expired` what has expired."""
+    """What to look for, of which kind and scope; without `q` all is listed.
+
+    `similarity_min` is what a search by meaning finds at least, from -1 to 1; null: what the model has for a least.
+    `at` lists what there was at a moment of this memory's history, `expired` what has expired.
+    """
 
     q: str | None = None
     kind: ItemKind | None = None
     scope: str | None = None
+    similarity_min: float | None = None
+    at: str | None = None
     expired: bool = False
 
 
@@ -65,9 +75,15 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
     """Search the memory of an owner; without words, list it."""
     memory = _memory(call)
     owner = memory.owner
+    _check_together(query)
     if query.q is not None:
-        _check_alone(query, "q", "expired")
-        found = memory.search(query.q, limit=query.size, kind=query.kind, scope=query.scope)
+        found = memory.search(
+            query.q,
+            limit=query.size,
+            kind=query.kind,
+            scope=query.scope,
+            similarity_min=query.similarity_min,
+        )
         shapes = [FoundShape.of(each) for each in found]
         answer = MemorySearch(
             owner=owner,
@@ -78,23 +94,36 @@ def show_memory(call: HttpCall, query: MemoryQuery) -> Paged[MemorySearch | Memo
             missing=None if "vector" in found.legs else _WORDS_ALONE,
         )
         return Paged(answer, None)
-    items = memory.items(kind=query.kind, scope=query.scope, expired=query.expired)
-    later = (item for item in items if query.after is None or item.id > query.after)
+    later = (item for item in _listed(memory, query) if query.after is None or item.id > query.after)
     listed = list(islice(later, query.size + 1))
     shown = [MemoryShape.of(each) for each in listed[: query.size]]
     page = MemoryPage(owner=owner, items=shown, more=len(listed) > query.size, near=[])
     return Paged(page, shown[-1].id if page.more else None)
 
 
-def _check_alone(query: MemoryQuery, asked: str, *others: str) -> None:
-    """Raise `Invalid` if a parameter is given together with one that it excludes."""
-    for name in others:
-        if getattr(query, name):
-            raise Invalid(
-                f"`{name}` cannot be given together with `{asked}`; nothing was read.",
-                code="options_conflict",
-                option=name,
-            )
+def _check_together(query: MemoryQuery) -> None:
+    """Raise `Invalid` for parameters that exclude each other."""
+    given = [name for name in ("q", "at", "expired") if getattr(query, name)]
+    if len(given) > 1:
+        raise Invalid(
+            f"`{given[0]}` cannot be given together with `{given[1]}`; nothing was read.",
+            code="options_conflict",
+            option=given[1],
+        )
+    if query.similarity_min is not None and query.q is None:
+        raise Invalid(
+            "`similarity_min` is for a search, which has `q`; nothing was read.", code="query_invalid"
+        )
+
+
+def _listed(memory: Memory, query: MemoryQuery) -> Iterator[Remembered]:
+    """Yield the items that are listed, by id."""
+    if query.at is None:
+        yield from memory.items(kind=query.kind, scope=query.scope, expired=query.expired)
+        return
+    for item in memory.at(query.at):
+        if query.kind in (None, item.kind) and query.scope in (None, item.scope):
+            yield item
 
 
 class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
@@ -130,32 +159,55 @@ def list_memory_moves(call: HttpCall, query: PageQuery) -> Paged[MemoryMoves]:
     return Paged(page, str(kept[-1].version) if more else None)
 
 
+class MemoryItemQuery(BaseQuery, frozen=True, kw_only=True):
+    """The moment of this memory's history; null: now."""
+
+    at: str | None = None
+
+
+@route("GET", "/v1/memory/{owner}/items/{item}", "read")
+def show_memory_item(call: HttpCall, query: MemoryItemQuery) -> MemoryShape:
+    """Read one item, now or as a moment left it, whatever was undone or forgotten since."""
+    memory = _memory(call)
+    call.head = memory.head
+    item = call.segments["item"]
+    return MemoryShape.of(memory.get(item) if query.at is None else memory.get(item, at=query.at))
+
+
 class NewItemBody(BaseBody, frozen=True, kw_only=True):
-    """What to remember, and until when; null: until it is forgotten."""
+    """What to remember, of which kind, and until when; null: until it is forgotten.
+
+    Under the `id` of an item that is there the text takes the place of its words, and what is left out stays.  `trust`
+    is the source of the text; `system` is for programs and people at the store.
+    """
 
     text: str
-    kind: ItemKind = "semantic"
-    scope: str = "user"
-    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    kind: ItemKind | UnsetType = UNSET
+    scope: str | UnsetType = UNSET
+    id: str | None = None
+    trust: SaidBy = "user"
+    expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
 
 
 @route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
 def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
-    """Remember something for an owner, as a user said it; an item that says the same is answered, and none is added."""
+    """Remember something for an owner; an item that says the same is answered, and none is added."""
     memory = _memory(call)
     added = MemoryAdded.of(
         memory,
-        None,
+        body.id,
         lambda: memory.add(
             body.text,
             kind=body.kind,
             scope=body.scope,
+            id=body.id,
+            trust=body.trust,
             expires=body.expires_at,
             op_id=call.op_id,
             author=call.access.name,
         ),
     )
-    call.status = 200 if added.known else 201
+    call.status = 200 if added.known or added.replaced is not None else 201
     return added
 
 
@@ -191,6 +243,35 @@ def forget_memory_item(call: HttpCall) -> MemoryHead:
     memory = _memory(call)
     head = memory.forget(call.segments["item"], op_id=call.op_id, author=call.access.name)
     return MemoryHead.of(memory, "forgotten", HeadShape.of(head))
+
+
+@route(
+    "POST",
+    "/v1/memory/{owner}/items/{item}/erase",
+    "administer",
+    if_match=False,
+    takes_long=lambda call, body: True,
+)
+def erase_memory_item(call: HttpCall, body: EmptyBody) -> MemoryErased:
+    """Erase an item with all that the memory's history holds of it, also one that was forgotten; no undo brings it back."""
+    memory = _memory(call)
+    erased = memory.erase(call.segments["item"], author=call.access.name)
+    return MemoryErased(
+        owner=memory.owner,
+        item=call.segments["item"],
+        objects=erased.count,
+        freed=erased.freed,
+        threads=list(erased.threads),
+        left_alone=erased.left_alone,
+        head=HeadShape.of(erased.head),
+    )
+
+
+@route("POST", "/v1/memory/{owner}/items/{item}/keep", "operate", if_match=False)
+def keep_memory_item(call: HttpCall, body: EmptyBody) -> MemoryShape:
+    """Make an item that a thread wrote independent of that thread, so that an undo there does not remove it."""
+    kept = _memory(call).keep(call.segments["item"], op_id=call.op_id, author=call.access.name)
+    return MemoryShape.of(kept)
 
 
 class RestoreBody(BaseBody, frozen=True, kw_only=True):

@@ -144,8 +144,8 @@ def add(
 ) -> AddedKey:
     """Add a key for a client of the server, and print it once
 
-    A viewer reads; an operator also runs, forks, undoes, merges and switches; an approver reads and decides; an admin
-    may do everything. Only a hash of the key is stored.
+    A viewer reads; an operator also runs, forks, undoes, merges, switches and changes memories; an approver reads and
+    decides; an admin may do everything, such as erase. Only a hash of the key is stored.
     """
     with server_installed():
         from perdure.server.keys import Keys

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from perdure.cli.input.stores import server_installed, telemetry, writing
 from perdure.cli.input.user_code import found_in, what_to_type
-from perdure.cli.options import EVERYWHERE, Everywhere
+from perdure.cli.options import EVERYWHERE, Everywhere, SearchedBy
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.screen import Screen, console
 from perdure.cli.usage import to_be_named
@@ -72,6 +72,7 @@ def serve(
         Parameter(name="--code", metavar="MODULE:NAME", help="Where the agents are declared that it can run"),
     ] = None,
     at_once: Annotated[int, Parameter(metavar="N", help="With --work: how many runs side by side")] = 8,
+    embed: SearchedBy = "none",
     everywhere: Everywhere = EVERYWHERE,
 ) -> Iterator[ServeEnded]:
     """Serve the store over HTTP, with a page for the browser, until stopped
@@ -79,6 +80,7 @@ def serve(
     On this machine it needs no key: the link that it prints has a token. On any other address it starts only if the
     store has a key (`perdure keys add`). On SIGTERM or Ctrl-C it ends streams, lets runs end, and stops; a second
     signal ends it at once. With perdure[otel] installed it sends telemetry where the OTEL_* environment says.
+    --embed is for memories: what clients find, and what is shown to the models of the runs here.
     """
     with server_installed():
         from perdure.server.serve import serve as serve_store
@@ -102,7 +104,7 @@ def serve(
             output.flush()
 
     with (
-        writing(everywhere, create=file_of(everywhere.store) is None) as store,
+        writing(everywhere, create=file_of(everywhere.store) is None, embed=embed) as store,
         telemetry(store) as metrics,
         redirect_stdout(sys.stderr),
         _warnings_printed(is_wanted=not everywhere.verbose),

