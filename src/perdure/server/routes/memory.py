@@ -131,12 +131,13 @@ def list_memory_moves(call: HttpCall, query: PageQuery) -> Paged[MemoryMoves]:
 
 
 class NewItemBody(BaseBody, frozen=True, kw_only=True):
-    """What to remember, and until when; null: until it is forgotten."""
+    """What to remember, and until when; null: until it is forgotten.  Every run of the owner is shown a `pinned` item."""
 
     text: str
     kind: ItemKind = "semantic"
     scope: str = "user"
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    pinned: bool | UnsetType = UNSET
 
 
 @route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
@@ -151,6 +152,7 @@ def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
             kind=body.kind,
             scope=body.scope,
             expires=body.expires_at,
+            pinned=body.pinned,
             op_id=call.op_id,
             author=call.access.name,
         ),
@@ -167,6 +169,7 @@ class EditBody(BaseBody, frozen=True, kw_only=True):
     scope: str | UnsetType = UNSET
     trust: SaidBy | UnsetType = UNSET
     expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
+    pinned: bool | UnsetType = UNSET
 
 
 @route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
@@ -179,6 +182,7 @@ def edit_memory_item(call: HttpCall, body: EditBody) -> MemoryShape:
         scope=body.scope,
         trust=body.trust,
         expires=body.expires_at,
+        pinned=body.pinned,
         op_id=call.op_id,
         author=call.access.name,
     )
