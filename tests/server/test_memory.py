@@ -200,6 +200,20 @@ def test_an_edit_changes_what_it_names(client: Client, item: str) -> None:
     assert client.ask("PUT", ITEM.format(id="never"), {"text": "x"}).status == 404
 
 
+def test_a_person_pins_an_item(client: Client, item: str) -> None:
+    """An addition or an edit says so, and other edits leave the pin as it is."""
+    put = "PUT", ITEM.format(id=item)
+
+    added = client.ask("POST", "/v1/memory/ann/items", {"text": "likes short answers", "pinned": True}).json
+    pinned = client.ask(*put, {"pinned": True}).json
+    edited = client.ask(*put, {"scope": "home"}).json
+    listed = client.ask("GET", "/v1/memory/ann").json["items"]
+    unpinned = client.ask(*put, {"pinned": False}).json
+
+    assert [each["pinned"] for each in (added["item"], pinned, edited, unpinned)] == [True, True, True, False]
+    assert [each["pinned"] for each in listed] == [True, True]
+
+
 def test_a_person_forgets_an_item_and_takes_it_back(client: Client, store: Store, item: str) -> None:
     """An undo brings the item back, a redo forgets it again; a second forgetting finds nothing."""
     memory = store.memory("ann")

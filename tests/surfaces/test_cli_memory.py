@@ -273,6 +273,38 @@ def test_a_query_that_the_model_cannot_read_is_searched_by_words(shell: Shell, k
     assert "Searched by words alone. The small model" in printed
 
 
+def test_an_item_is_pinned_and_unpinned(shell: Shell, kept: str) -> None:
+    """The list, the item and the log say so; doing it twice writes nothing."""
+    pinned = shell.ok("memory", "pin", kept[-8:], "--owner", "ann").out
+    listed = shell.ok("memory", "ls", "--owner", "ann").out
+    shown = shell.ok("memory", "show", kept, "--owner", "ann").out
+    again = shell.ok("memory", "pin", kept, "--owner", "ann", "--json").json
+    unpinned = shell.ok("memory", "unpin", kept, "--owner", "ann").out
+    twice = shell.ok("memory", "unpin", kept, "--owner", "ann", "--json").json
+    log = shell.ok("memory", "log", "--owner", "ann", "--json").json
+
+    assert "Pinned: every run of ann is shown 'prefers aisle seats'" in pinned
+    assert "preference, pinned" in listed
+    assert "preference, pinned" in shown
+    assert (again["unchanged"], again["item"]["pinned"]) == (True, True)
+    assert "only if it matches the input" in unpinned
+    assert (twice["unchanged"], twice["item"]["pinned"]) == (True, False)
+    assert [each["did"] for each in log["commits"]] == ["unpinned", "pinned", "added"]
+    assert log["commits"][0]["by"]
+
+
+def test_an_item_is_added_pinned(shell: Shell) -> None:
+    """What is there already is pinned, and a correction leaves the pin as it is."""
+    shell.ok("memory", "add", "likes short answers", "--owner", "ann", "--id", "style")
+    same = shell.ok("memory", "add", "likes short answers", "--owner", "ann", "--pin", "--json").json
+    other = shell.ok("memory", "add", "is allergic to peanuts", "--owner", "ann", "--pin").out
+    edited = shell.ok("memory", "edit", "style", "likes answers", "--owner", "ann", "--json").json
+
+    assert (same["item"]["id"], same["known"], same["item"]["pinned"]) == ("style", True, True)
+    assert "as a semantic item, pinned" in other
+    assert (edited["item"]["text"], edited["item"]["pinned"]) == ("likes answers", True)
+
+
 def test_filters_and_limits(shell: Shell, kept: str) -> None:
     """Kind and scope leave out the rest; a list says if there is more."""
     shell.ok("memory", "add", "seats are blue", "--owner", "ann", "--id", "blue")

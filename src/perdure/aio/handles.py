@@ -206,6 +206,8 @@ class Memory(HeldProxy[memory.Memory]):
     forget = AsyncMethod(memory.Memory.forget)
     erase = AsyncMethod(memory.Memory.erase)
     keep = AsyncMethod(memory.Memory.keep)
+    pin = AsyncMethod(memory.Memory.pin)
+    unpin = AsyncMethod(memory.Memory.unpin)
     restore = AsyncMethod(memory.Memory.restore)
     resolve = AsyncMethod(memory.Memory.resolve)
     log = AsyncMethod(memory.Memory.log)

@@ -45,6 +45,7 @@ _SHARED = {
     "approvals edit": "decide",
     "approvals answer": "decide",
     "memory edit": "add",
+    "memory unpin": "pin",
     "memory log": "history",
     "memory moves": "history",
     "memory undo": "history",

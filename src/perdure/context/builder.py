@@ -4,7 +4,7 @@
     2 the checkpoint              after a switch, or once the conversation has outgrown the window
     3 the task's state            where there is any
     4 the last turns              all of them while the timeline was never switched and they fit
-    5 memory                      what was found for the current input
+    5 memory                      what is pinned, and what was found for the current input
     6 artifacts                   by reference, with the checkpoint
     7 older transcript            only what is needed, by the rules of required_messages.py
 
@@ -18,6 +18,7 @@ gets a context without them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
@@ -131,7 +132,8 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     # From a call whose outcome was unknown to its record, if it is settled now.
     settled: Callable[[str], CallRecord | None] = lambda _: None
     task: Mapping[str, Json] = {}
-    recalled: Sequence[RecalledItem] = ()
+    recalled: Sequence[RecalledItem] = ()  # the most important first: the last are left out first
+    pins_left_out: int = 0  # pinned items that the limit of the agent leaves out of these
 
 
 class BuiltContext(msgspec.Struct, kw_only=True):
@@ -219,16 +221,46 @@ def framed(frame: Frame, *, notes: bool, reader: ToolSpec | None = None) -> Fram
 
 
 def fitting_note(
-    budget: Budget, task: Mapping[str, Json], recalled: Sequence[RecalledItem]
-) -> Message | None:
-    """Return the note before the current input, with as much detail as its share of the budget allows."""
-    for detail in DETAILS:
-        note = turn_note(task, recalled, detail=detail)
+    budget: Budget, task: Mapping[str, Json], recalled: Sequence[RecalledItem], pins_left_out: int = 0
+) -> tuple[Message | None, Sequence[RecalledItem]]:
+    """Return the note before the current input, and the items of memory in it.
+
+    It has as much detail as its share of the budget allows, and where that is too little, the first items only.
+    `pins_left_out` are pinned items that the limit of the agent leaves out.
+    """
+    whole = len(recalled)
+
+    def with_items(many: int, detail: Detail) -> Message | None:
+        left_out = _left_out(recalled, many, pins_left_out)
+        return turn_note(task, recalled[:many], detail=detail, left_out=left_out)
+
+    def fits(note: Message | None) -> bool:
         if note is None or budget.certainly_holds(6 * size_of((note,))):
-            return note
-        if budget.holds(budget.scale.message(note), _LEAD_SHARE / 2):
-            return note
-    return turn_note(task, recalled[:1], detail=DETAILS[-1])
+            return True
+        return budget.holds(budget.scale.message(note), _LEAD_SHARE / 2)
+
+    for detail in DETAILS:
+        note = with_items(whole, detail)
+        if fits(note):
+            return note, recalled
+    most = bisect_left(range(whole), True, key=lambda many: not fits(with_items(many, DETAILS[-1]))) - 1
+    most = min(whole, max(1, most))
+    return with_items(most, DETAILS[-1]), recalled[:most]
+
+
+def _left_out(recalled: Sequence[RecalledItem], shown: int, pins_left_out: int) -> Iterator[str]:
+    """Yield what of memory is left out if only so many items are shown, and why."""
+    if pins_left_out:
+        yield f"{_items(pins_left_out, 'pinned item')}, the oldest; the limit is {_items(len(recalled), 'item')}"
+    pins = sum(each.pinned for each in recalled[shown:])
+    if pins:
+        yield f"{_items(pins, 'pinned item')}, the oldest; no room for it all"
+    if found := len(recalled) - shown - pins:
+        yield f"{_items(found, 'item')} that match{'es' if found == 1 else ''} the input; no room for it all"
+
+
+def _items(many: int, name: str) -> str:
+    return f"{many:,} {name}{'' if many == 1 else 's'}"
 
 
 class _Picked(msgspec.Struct, frozen=True):
@@ -246,7 +278,7 @@ class _ContextBuilder:
         self._space, self._at, self._ask, self._found = space, at, ask, found
         self._budget = ask.budget
         self._words = MessageTexts(space, self._outcomes)
-        self._note = fitting_note(ask.budget, ask.task, ask.recalled)
+        self._note, _ = fitting_note(ask.budget, ask.task, ask.recalled, ask.pins_left_out)
         self._outside: Weight | None = None
         self._line = None
         if at is not None:

@@ -23,7 +23,7 @@ class ContextLimits:
     reserve: int | None = (
         None  # tokens for the answer; None: the model's limit, at most a quarter of the window
     )
-    memory: int = _MEMORY  # the most items of the owner's memory that are shown; 0: none
+    memory: int = _MEMORY  # the most items of the owner's memory that are shown, pinned ones too; 0: none
     window: int | None = None  # tokens of request and answer; None: what the catalog, or the model, says
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """Plans: what a backend is shown of a conversation, what is left out, and why, tier by tier.
 
-    1 system words, policy, personality, tools      5 relevant long-term memory
+    1 system words, policy, personality, tools      5 long-term memory: pinned, relevant
     2 the checkpoint                                6 artifacts by reference
     3 active task state                             7 older transcript, where it is needed
     4 the last turns
@@ -19,7 +19,7 @@ from perdure.context.budget import Budget, weigh_frame
 from perdure.context.builder import BuiltContext, ContextRequest
 from perdure.context.history_window import MessageRef, exchanges
 from perdure.context.render.conversation import CutText
-from perdure.context.render.notes import lines_of
+from perdure.context.render.notes import MEMORY_LEFT_OUT, is_pinned, lines_of
 from perdure.context.required_messages import Needed
 from perdure.model.context import Context
 from perdure.model.message import Message, Text
@@ -108,6 +108,7 @@ def items_of(drawn: BuiltContext, ask: ContextRequest, frame: Frame) -> Iterator
     yield from _turns(scale, drawn, ask)
     yield from _cuts(drawn)
     yield from _note(scale, drawn, tier=5, prefix="Memory ")
+    yield from _memory_left_out(drawn)
     yield from _artifacts(scale, drawn)
     yield from _needed(scale, drawn)
     yield from _left_out(drawn)
@@ -171,17 +172,25 @@ def _note(scale: _Counting, drawn: BuiltContext, *, tier: Tier, prefix: str) -> 
         if line.startswith(prefix):
             name = line.removeprefix(prefix).partition(" ")[0].rstrip(":")
             header = scale.text(next(iter(lines_of(drawn.note)))) if first and _is_first(drawn, line) else 0
-            why = "as the state says now" if tier == 3 else "found for the input"
+            why = "pinned: shown to every run" if is_pinned(line) else "found for the input"
             yield PlanItem(
                 tier=tier,
                 what=name,
                 tokens=scale.text(line) + header,
                 included=True,
-                why=why,
+                why="as the state says now" if tier == 3 else why,
                 refs=(name,),
                 text=line.removeprefix(prefix + name).partition(": ")[2],
             )
             first = False
+
+
+def _memory_left_out(drawn: BuiltContext) -> Iterator[PlanItem]:
+    """Yield an item for what the note says is left out of memory."""
+    for line in lines_of(drawn.note):
+        if line.startswith(MEMORY_LEFT_OUT):
+            what, _, why = line.removeprefix(MEMORY_LEFT_OUT).partition("; ")
+            yield PlanItem(tier=5, what=what, tokens=0, included=False, why=why)
 
 
 def _is_first(drawn: BuiltContext, line: str) -> bool:

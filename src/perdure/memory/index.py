@@ -8,12 +8,14 @@ map; an index only gives candidates.
 Terms are letters and digits of any script, folded so that capitals and full-width forms make no
 difference.  Scripts that are written without spaces are split letter by letter.  A symbol outside ASCII, such
 as an emoji, is a term by itself, written as letter and digits because a tokenizer of words drops symbols.
-Everything else is dropped, so no part of a text can be read as query language.
+Everything else is dropped, so no part of a text can be read as query language.  A pinned item has one term more,
+by which all pinned items are found.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
@@ -25,10 +27,11 @@ from perdure.memory.embedding import Embedder
 from perdure.model.digest import Digest
 from perdure.model.memory import Version, decode_version, parse_version_path
 
-__all__ = ["Indexing", "QUERY_TERMS_MAX", "query_terms", "read_versions", "terms"]
+__all__ = ["Indexing", "PINNED", "QUERY_TERMS_MAX", "query_terms", "read_versions", "terms"]
 
 
 QUERY_TERMS_MAX = 64
+PINNED = f"u{sys.maxunicode + 1}"  # no text has the symbol of which this would be the term
 
 _WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x7f]")  # a word, or what may be a symbol
 _SYMBOLS = ("So", "Sm", "Sc")
@@ -175,22 +178,23 @@ class Indexing:
         self._spares: dict[Digest, SearchIndex] = {}
         self.embedder = embedder
 
-    def at(self, space: Space, root: Digest, *, newest: bool) -> SearchIndex:
-        """Return an index at `root`; `newest`: it is the root of the head.
+    def at(self, space: Space, root: Digest, *, newest: bool, vectors: bool = True) -> SearchIndex:
+        """Return an index at `root`; `newest`: it is the root of the head.  Without `vectors` it may lack some.
 
         Raises `Unavailable` if no index can be moved there, or what the embedding function raises.
         """
-        if self._is_ready(self._own, root):
+        embedder = self.embedder if vectors else None
+        if self._is_ready(self._own, root, embedder):
             return self._own
         if (
             newest
             and not self._read_only
             and not self._leaves_own()
-            and self._move_to(self._own, space, root)
+            and self._move_to(self._own, space, root, embedder)
         ):
             return self._own
         spare = self._spares.pop(root, None) or self._spare()
-        if not self._is_ready(spare, root) and not self._move_to(spare, space, root):
+        if not self._is_ready(spare, root, embedder) and not self._move_to(spare, space, root, embedder):
             raise Unavailable(
                 "memory cannot be indexed now; nothing was searched.",
                 code="memory_not_indexable",
@@ -221,21 +225,21 @@ class Indexing:
             return False
         return self._own.standing().model not in (None, self.embedder.name)
 
-    def _is_ready(self, index: SearchIndex, root: Digest) -> bool:
+    def _is_ready(self, index: SearchIndex, root: Digest, embedder: Embedder | None) -> bool:
         standing = index.standing()
         if standing.root != root:
             return False
-        if self.embedder is None:
+        if embedder is None:
             return True
-        return standing.model == self.embedder.name and index.without_vector(root, limit=1) == []
+        return standing.model == embedder.name and index.without_vector(root, limit=1) == []
 
-    def _move_to(self, index: SearchIndex, space: Space, root: Digest) -> bool:
+    def _move_to(self, index: SearchIndex, space: Space, root: Digest, embedder: Embedder | None) -> bool:
         """Move an index to `root`; return False if other processes keep moving it elsewhere."""
         for _ in range(_UPDATES_MAX):
             before = index.standing().root
             if before != root and not _moved(index, space, before, root):
                 continue
-            if self.embedder is None or self._add_vectors(index, space, root, self.embedder):
+            if embedder is None or self._add_vectors(index, space, root, embedder):
                 return True
         return False
 
@@ -294,7 +298,7 @@ def _read(space: Space, batch: Sequence[tuple[str, Digest]]) -> Iterator[SearchR
         if version.item is None:
             yield SearchRow(path=path, item=item, digest=digest)
         else:
-            words = " ".join(terms(version.item.text))
+            words = " ".join((*terms(version.item.text), *([PINNED] if version.item.pinned else [])))
             kind, scope = version.item.kind, version.item.scope
             yield SearchRow(path=path, item=item, digest=digest, kind=kind, scope=scope, words=words)
 

@@ -29,13 +29,13 @@ import msgspec
 
 from perdure.engines.search_contract import Filters, Hit, SearchIndex
 from perdure.errors import Invalid, Unavailable
-from perdure.memory.index import query_terms
+from perdure.memory.index import PINNED, query_terms
 from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.memory.visibility import Judged, Visibility
 from perdure.model.digest import Digest
 from perdure.model.memory import KINDS, ItemKind, Remembered, Source, Trust, check_scope
 
-__all__ = ["Found", "Recall", "relevant"]
+__all__ = ["Found", "MemoryForRun", "Recall", "for_run", "relevant"]
 
 Leg: TypeAlias = Literal["text", "vector"]
 _T = TypeVar("_T")
@@ -160,24 +160,54 @@ def relevant(
     legs: tuple[Leg, ...] = ("text",) if memory.indexing.embedder is None else ("text", "vector")
     if judge.sight.commit is None:
         return Recall(items=(), legs=legs, sight=judge.sight)
-    depth = limit if len(legs) == 1 else max(2 * limit, _DEPTH_MIN)
     among = Filters(kind=kind, scope=scope)
-    ranked = _asked(judge, lambda index: _ranked(index, judge, query, among, depth))
-    bar = -1.0 if memory.indexing.embedder is None else memory.indexing.embedder.similarity_min
-    for leg, hits in ranked.legs.items():
-        least = (bar if leg == "vector" else -1.0) if similarity_min is None else similarity_min
-        ranked.legs[leg] = [hit for hit in hits if ranked.similarities.get(hit.entry.value, 1.0) >= least]
-    items = tuple(_fused(judge, ranked, limit))
+    ranked = _asked(judge, lambda index: _ranked(index, judge, query, among, limit))
+    items = tuple(_fused(judge, ranked, limit, similarity_min))
     return Recall(items=items, legs=tuple(ranked.legs), sight=judge.seen())
 
 
-def _asked(judge: Visibility, ask: Callable[[SearchIndex], _T]) -> _T:
+class MemoryForRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is shown of a memory."""
+
+    pinned: tuple[Remembered, ...] = ()  # newest first
+    left_out: int = 0  # older pinned items, which the limit leaves out
+    found: tuple[Remembered, ...] = ()  # for the input, the best first
+    root: Digest | None = None  # of the map that was searched; None: none was
+
+
+def for_run(memory: OwnerMemory, query: str, *, limit: int, line: Line | None = None) -> MemoryForRun:
+    """Return the pinned items and what is found about `query`, at most `limit` in all, as a caller at `line` sees them.
+
+    Without words in the query no vector is computed.  Raises as `relevant` does.
+    """
+    _check(query, limit, None, None, None)
+    judge, is_asked = Visibility(memory, None, line), bool(query.strip())
+    if judge.sight.commit is None:
+        return MemoryForRun()
+
+    def ask(index: SearchIndex) -> tuple[list[Judged], list[Found]]:
+        pins = _pins(index, judge)
+        ranked = _ranked(index, judge, query, Filters(), limit) if is_asked else _Ranking({"text": []}, {})
+        return pins, list(_fused(judge, ranked, limit, None))
+
+    pins, found = _asked(judge, ask, vectors=is_asked)
+    ids = {pin.id for pin in pins}
+    others = [each.item for each in found if each.id not in ids]
+    return MemoryForRun(
+        pinned=tuple(map(judge.remembered, pins[:limit])),
+        left_out=len(pins[limit:]),
+        found=tuple(others[: max(0, limit - len(pins))]),
+        root=judge.sight.root if is_asked or pins else None,
+    )
+
+
+def _asked(judge: Visibility, ask: Callable[[SearchIndex], _T], *, vectors: bool = True) -> _T:
     """Return what `ask` finds in an index at the root of the snapshot."""
     memory, root = judge.memory, judge.sight.root
     newest = judge.sight.commit == memory.commit
     for _ in range(_SEARCHES_MAX):
         try:
-            return ask(memory.indexing.at(memory.space, root, newest=newest))
+            return ask(memory.indexing.at(memory.space, root, newest=newest, vectors=vectors))
         except _IndexTaken:
             newest = False  # another process moved the shared index: search a private one
         except _Damaged:
@@ -194,9 +224,18 @@ class _Ranking(msgspec.Struct, frozen=True):
     similarities: dict[Digest, float]  # by version: of all that has a vector, whichever leg found it
 
 
-def _ranked(index: SearchIndex, judge: Visibility, query: str, among: Filters, depth: int) -> _Ranking:
+def _pins(index: SearchIndex, judge: Visibility) -> list[Judged]:
+    """Return the pinned items, newest first."""
+    root = judge.sight.root
+    hits = _leg(lambda limit: index.found(root, (PINNED,), Filters(), limit=limit), judge, LIMIT_MAX)
+    pins = [(hit.version.item, hit) for hit, _ in hits if hit.version.item and hit.version.item.pinned]
+    return [hit for _, hit in sorted(pins, key=lambda pin: (-pin[0].at, pin[1].id))]
+
+
+def _ranked(index: SearchIndex, judge: Visibility, query: str, among: Filters, limit: int) -> _Ranking:
     """Return what is found in an index by words and, if the query has a vector, by vectors."""
     root, embedder, words = judge.sight.root, judge.memory.indexing.embedder, query_terms(query)
+    depth = limit if embedder is None else max(2 * limit, _DEPTH_MIN)
     by_words = _leg(lambda limit: index.found(root, words, among, limit=limit), judge, depth)
     legs: dict[Leg, list[Judged]] = {"text": [hit for hit, _ in by_words]}
     vector = None if embedder is None else embedder.vectors([query])[0]
@@ -237,13 +276,18 @@ def _leg(
         limit *= 4
 
 
-def _fused(judge: Visibility, ranked: _Ranking, limit: int) -> Iterator[Found]:
+def _fused(judge: Visibility, ranked: _Ranking, limit: int, similarity_min: float | None) -> Iterator[Found]:
+    """Yield the items with the highest scores; without a bar that the caller gives, that of the function binds its leg."""
     scores: dict[str, float] = {}
     legs: dict[str, list[Leg]] = {}
     found: dict[str, Judged] = {}
     by_words = {hit.id: rank for rank, hit in enumerate(ranked.legs["text"])}
+    embedder = judge.memory.indexing.embedder
+    bar = -1.0 if embedder is None else embedder.similarity_min
     for leg, hits in ranked.legs.items():
-        for rank, hit in enumerate(hits, 1):
+        least = (bar if leg == "vector" else -1.0) if similarity_min is None else similarity_min
+        near = [hit for hit in hits if ranked.similarities.get(hit.entry.value, 1.0) >= least]
+        for rank, hit in enumerate(near, 1):
             share = (_RANK_OFFSET + 1) / (_RANK_OFFSET + rank) / len(ranked.legs)
             scores[hit.id] = scores.get(hit.id, 0.0) + share
             legs.setdefault(hit.id, []).append(leg)

@@ -7,7 +7,8 @@ again: the versions that were withdrawn then are withdrawn now.
 `standing` is the pure rule: of the versions of one item, in order, the last one whose commit is reachable
 counts.  If a version that forgot the item is withdrawn, the version before it counts again.  Of the last ones that say
 the same, because several sources did, that of the strongest source counts: what a user said stays a user's, also if a
-model notes it again, and where the user's turn is undone it is the model's.
+model notes it again, and where the user's turn is undone it is the model's.  A version that differs in its pin begins
+anew, so the last pin counts, whoever set it.
 
 `resolve` returns the version that `mem://<scope>/<owner>/<id>@<commit>` names.
 """
@@ -55,7 +56,12 @@ def agreeing(
     for each in reversed(versions):
         version = read(each)
         if counts(each, version):
-            if version.item is None or (last is not None and not version.item.says_same(last)):
+            if version.item is None:
+                return
+            if last is not None and (version.item.pinned, True) != (
+                last.pinned,
+                version.item.says_same(last),
+            ):
                 return
             last = version.item
             yield each, version, last
@@ -179,6 +185,7 @@ class Visibility:
             source=judged.version.source or judged.version.origin,
             reference=str(reference),
             digest=judged.entry.value,
+            pinned=item.pinned,
         )
 
     def seen(self) -> MemorySnapshot:

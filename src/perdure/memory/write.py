@@ -159,6 +159,7 @@ def given_fields(
     kind: ItemKind | UnsetType,
     scope: str | UnsetType,
     expires: End,
+    pinned: bool | UnsetType,
 ) -> dict[str, Any]:
     """Return the fields of an item that a caller gave, at the time `now`; a `text` of None is not given.
 
@@ -171,6 +172,7 @@ def given_fields(
         "kind": kind,
         "scope": scope,
         "expires_at": end,
+        "pinned": pinned,
     }
     return {name: value for name, value in fields.items() if value is not UNSET}
 

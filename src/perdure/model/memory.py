@@ -77,12 +77,14 @@ class MemoryItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: ItemKind = "semantic"
     scope: str = "user"
     expires_at: int | None = None  # µs since 1970, UTC; None: it does not expire
+    pinned: bool = False  # True: every run of the owner is shown it, whatever the input says
 
     def says_same(self, other: MemoryItem) -> bool:
-        """True if nothing but the trust, the time and the case and white space of the text differs, and neither expires."""
+        """True if nothing but trust, time, pin and the case and white space of the text differs, and neither expires."""
         if self.expires_at is not None or folded(self.text) != folded(other.text):
             return False
-        return msgspec.structs.replace(self, text=other.text, trust=other.trust, at=other.at) == other
+        same = {"text": other.text, "trust": other.trust, "at": other.at, "pinned": other.pinned}
+        return msgspec.structs.replace(self, **same) == other
 
     def is_as_trusted(self, other: MemoryItem) -> bool:
         """True if its source is as strong as that of the other, or stronger, by the order of `TRUSTS`."""
@@ -150,6 +152,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: Digest  # of the version in the map
     expires_at: int | None = None
     source: Source | None = None  # None: it was added directly
+    pinned: bool = False  # True: every run of the owner is shown it, whatever the input says
 
 
 _items = msgspec.json.Decoder(MemoryItem)
@@ -186,6 +189,10 @@ def check_item(item: MemoryItem) -> MemoryItem:
         raise Invalid(
             f"expires_at is µs since 1970, or None, not {item.expires_at!r}; nothing was remembered.",
             code="expiry_invalid",
+        )
+    if type(item.pinned) is not bool:
+        raise Invalid(
+            f"pinned is True or False, not {item.pinned!r}; nothing was remembered.", code="pinned_invalid"
         )
     return item
 

@@ -18,7 +18,8 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a memory."""
 
     commit: str
-    # added, edited, confirmed (it says what it said), kept, restored, forgotten or erased; null: it wrote no item
+    # added, edited, confirmed (it says what it said), kept, pinned, unpinned, restored, forgotten or erased; null: it
+    # wrote no item
     did: str | None
     reason: str
     at: str

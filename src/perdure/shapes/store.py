@@ -286,6 +286,7 @@ class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str | None  # null: it is kept until it is forgotten
     reference: str
     source: SourceShape | None  # null: it was added by hand
+    pinned: bool  # every run of the owner is shown it, whatever its input says
 
     @classmethod
     def of(cls, item: Remembered) -> MemoryShape:
@@ -301,6 +302,7 @@ class MemoryShape(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=None if item.expires_at is None else stamp(item.expires_at),
             reference=item.reference,
             source=SourceShape.of(item.source) if item.source else None,
+            pinned=item.pinned,
         )
 
 

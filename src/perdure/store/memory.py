@@ -102,13 +102,15 @@ class Memory:
         id: str | None = None,
         trust: Trust = "user",
         expires: End = UNSET,
+        pinned: bool | UnsetType = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
         """Add an item, semantic and of scope `user` unless said otherwise, which stays until `forget`.
 
-        Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope and end stay
-        unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no item.
+        Under the `id` of an item that is there, `text` takes the place of that item's words: its kind, scope, end and pin
+        stay unless they are given, and `expires=None` removes the end.  `edit` does so too, and raises where there is no
+        item.  A `pinned` item is shown to every run of this owner, whatever the input says.
 
         Without an `id`, an item that says the same is returned instead: the same text but for case and white space, of the
         same kind and scope, neither of which expires, from a source that is as strong or stronger (system, user, model,
@@ -122,7 +124,9 @@ class Memory:
         """
         space = self._memory.space
         now, said = space.clock(), remade(text) if trust in _UNTRUSTED else text
-        fields = given_fields(now, text=said, trust=trust, kind=kind, scope=scope, expires=expires)
+        fields = given_fields(
+            now, text=said, trust=trust, kind=kind, scope=scope, expires=expires, pinned=pinned
+        )
         wanted = check_item(MemoryItem(at=now, **fields))
         if op_id is not None and id is None:
             id = self._written_by(op_id)
@@ -133,12 +137,15 @@ class Memory:
         there = None if equal is None else equal.version.item
         if equal is None or there is None or not there.is_as_trusted(wanted):
             return self._put(equal.id if equal else space.ids(), wanted, fields, op_id, author)
+        if there.pinned is not fields.get("pinned", there.pinned):
+            return self._with_pin(equal.id, wanted.pinned, op_id=None, author=author)
         if judge.is_kept(equal.id, wanted):
             return judge.remembered(equal)
         if there.trust == trust:
             return self.keep(equal.id, author=author)
         # The words stay if that thread takes them back, but then as those of this weaker source.
-        return self._written(equal.id, Version(item=wanted), "memory.add", op_id, author, beside=True)
+        beside = Version(item=msgspec.structs.replace(wanted, pinned=there.pinned))
+        return self._written(equal.id, beside, "memory.add", op_id, author, beside=True)
 
     def edit(
         self,
@@ -149,6 +156,7 @@ class Memory:
         scope: str | UnsetType = UNSET,
         trust: Trust | UnsetType = UNSET,
         expires: End = UNSET,
+        pinned: bool | UnsetType = UNSET,
         op_id: str | None = None,
         author: str | None = None,
     ) -> Remembered:
@@ -164,7 +172,9 @@ class Memory:
         if text is not None and said in _UNTRUSTED:
             text = remade(text)
         now = space.clock()
-        fields = given_fields(now, text=text, trust=said, kind=kind, scope=scope, expires=expires)
+        fields = given_fields(
+            now, text=text, trust=said, kind=kind, scope=scope, expires=expires, pinned=pinned
+        )
 
         def edited(commit: Digest | None) -> Version:
             found = self._standing(
@@ -178,7 +188,7 @@ class Memory:
             there, item = self.get(id), edited(self.head.commit).item
             if item is not None and _is_equal(item, there):
                 return there
-        meant = [str(each) for each in (text, kind, scope, trust, expires)]
+        meant = [str(each) for each in (text, kind, scope, trust, expires, pinned)]
         done = write.write(
             space, id, edited, reason="memory.edit", op_id=op_id, author=_checked(author), meant=meant
         )
@@ -267,6 +277,18 @@ class Memory:
         version = Version(item=found.item, origin=found.source or found.origin)
         return self._written(id, version, "memory.keep", op_id, author)
 
+    def pin(self, id: str, *, op_id: str | None = None, author: str | None = None) -> Remembered:
+        """Show an item to every run of this owner from now on, whatever the input says, and return it.
+
+        It no longer depends on the thread that wrote it, as after `keep`.  An item that is pinned already stays as it
+        is.  Raises `NotFound` if there is none.
+        """
+        return self._with_pin(id, True, op_id=op_id, author=author)
+
+    def unpin(self, id: str, *, op_id: str | None = None, author: str | None = None) -> Remembered:
+        """Show an item only to runs whose input it matches from now on, as one that was never pinned; see `pin`."""
+        return self._with_pin(id, False, op_id=op_id, author=author)
+
     def restore(
         self,
         id: str,
@@ -278,7 +300,7 @@ class Memory:
     ) -> Remembered:
         """Put one item back as it was before its last change, or as a moment `at` left it; other items stay as they are.
 
-        A forgotten item comes back, an edited one gets its former text, kind, scope and trust.  It is a change of this
+        A forgotten item comes back, an edited one gets its former text, kind, scope, trust and pin.  It is a change of this
         memory, which `undo` takes back.  The item no longer depends on the thread that wrote it, as after `keep`.  An
         item that is as it was at that moment is returned, and nothing is written.  Without `at`, changes of turns that
         were undone are passed over; an item of which there are no others comes back as the last of them left it.
@@ -506,6 +528,7 @@ class Memory:
 
         # What was given, not what the item has: that differs once it was changed.  Not the time, for the same reason.
         meant = [wanted.text, wanted.kind, wanted.scope, wanted.trust]
+        meant += [f"pinned: {wanted.pinned}"] if "pinned" in given else []
         named = None if op_id is None else names.check_op_id(op_id)
         done = write.write(
             self._memory.space,
@@ -516,6 +539,24 @@ class Memory:
             author=_checked(author),
             meant=meant,
         )
+        return self._as_written(id, done)
+
+    def _with_pin(self, id: str, pinned: bool, *, op_id: str | None, author: str | None) -> Remembered:
+        """Pin or unpin an item as it is; nothing is written if it is so already."""
+
+        def changed(commit: Digest | None) -> Version:
+            found = self._standing(Visibility(self._memory, None, None, commit=commit), id).version
+            assert found.item is not None, "an item that counts has words"
+            item = msgspec.structs.replace(found.item, pinned=pinned)
+            return Version(item=item, origin=found.source or found.origin)
+
+        space = self._memory.space
+        if op_id is None or space.engine.recorded(space.name, names.check_op_id(op_id)) is None:
+            there = self.get(id)
+            if there.pinned is pinned:
+                return there
+        reason = "memory.pin" if pinned else "memory.unpin"
+        done = write.write(space, id, changed, reason=reason, op_id=op_id, author=_checked(author), meant=[])
         return self._as_written(id, done)
 
     def _written(
@@ -560,6 +601,7 @@ def _item_of(found: Remembered) -> MemoryItem:
         trust=found.trust,
         at=found.at,
         expires_at=found.expires_at,
+        pinned=found.pinned,
     )
 
 

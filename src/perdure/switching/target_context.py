@@ -17,10 +17,13 @@ from perdure.context.budget import Budget, budget_of
 from perdure.context.builder import ContextRequest
 from perdure.context.limits import ContextLimits
 from perdure.context.plan import Plan
+from perdure.context.render.notes import RecalledItem
 from perdure.errors import Invalid, NotFound
 from perdure.history import reader
 from perdure.history.space import Space
 from perdure.ledger import calls, snapshot
+from perdure.memory import MemoryForRun, OwnerMemory, for_run
+from perdure.memory.owner_memory import Line
 from perdure.model.call import SETTLED, CallRecord
 from perdure.model.checkpoint import Checkpoint
 from perdure.model.context import ToolSpec
@@ -32,7 +35,16 @@ from perdure.providers.catalog import Catalog
 from perdure.providers.profile import BackendProfile, same
 from perdure.switching.compatibility import ShownToTarget
 
-__all__ = ["AgentView", "context_request", "last_frame", "last_step", "request_for", "shown_to"]
+__all__ = [
+    "AgentView",
+    "context_request",
+    "last_frame",
+    "last_step",
+    "memory_for",
+    "recalled_items",
+    "request_for",
+    "shown_to",
+]
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +62,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     mcp: frozenset[str]  # tools of MCP servers
     reader: ToolSpec | None  # the tool that reads artifacts; None: the agent has its own
     is_bare: bool  # True: only the agent's name is known, not its code
+    memory: OwnerMemory | None = None  # of the owner; None: the thread has none
 
 
 def context_request(
@@ -126,11 +139,29 @@ def request_for(
     takes_calls = to.does(Capability.TOOLS) != "none"
     request = context_request(view, budget, frame, at, fresh=fresh, takes_calls=takes_calls)
     derived: Callable[[], Checkpoint] = request.derive if checkpoint is None else lambda: checkpoint
+    of_memory = memory_for(view.memory, "", view.limits, (view.space.name, at))
     return msgspec.structs.replace(
         request,
         derive=derived,
         task=task_state(view.space, view.space.root_at(at)),
         reader=view.reader if takes_calls else None,
+        recalled=recalled_items(of_memory),
+        pins_left_out=of_memory.left_out,
+    )
+
+
+def memory_for(memory: OwnerMemory | None, query: str, limits: ContextLimits, line: Line) -> MemoryForRun:
+    """Return what a run at `line` is shown of its owner's memory: what is pinned, and what is found about `query`."""
+    if memory is None or limits.memory < 1 or memory.commit is None:
+        return MemoryForRun()
+    return for_run(memory, query, limit=limits.memory, line=line)
+
+
+def recalled_items(of_memory: MemoryForRun) -> tuple[RecalledItem, ...]:
+    """Return items of memory as a note has them, the pinned ones first."""
+    return tuple(
+        RecalledItem(each.reference, each.text, each.kind, each.trust, each.at, each.pinned)
+        for each in (*of_memory.pinned, *of_memory.found)
     )
 
 

@@ -26,7 +26,7 @@ from perdure.context.render.media import lost
 from perdure.context.render.notes import RecalledItem
 from perdure.history.space import Space
 from perdure.ledger import calls, results
-from perdure.memory import OwnerMemory, relevant
+from perdure.memory import MemoryForRun
 from perdure.model.call import SETTLED, UNCLEAR, CallRecord, CallState
 from perdure.model.canonical import Json
 from perdure.model.context import Context
@@ -41,7 +41,7 @@ from perdure.runtime.agent.builtin_tools import reader_spec
 from perdure.runtime.session.environment import RunEnvironment
 from perdure.runtime.session.prompt_cache import PromptState, empty
 from perdure.runtime.tools.result import DONE_ELSEWHERE, NEVER_RECORDED, OUTCOME_UNKNOWN
-from perdure.switching.target_context import AgentView, context_request
+from perdure.switching.target_context import AgentView, context_request, memory_for, recalled_items
 
 __all__ = ["ModelInputBuilder", "agent_view", "is_bare", "open_call_words"]
 
@@ -63,6 +63,7 @@ def agent_view(env: RunEnvironment, *, shape: Any = None) -> AgentView:
         mcp=frozenset(tool.name for tool in tools if tool.origin == "mcp"),
         reader=reader_spec(agent),
         is_bare=is_bare(agent),
+        memory=env.memory,
     )
 
 
@@ -96,21 +97,6 @@ def _window_of(model: object) -> int | None:
     """Return how many tokens a model takes, if it has a `window`; None if it does not say."""
     found: object = getattr(model, "window", None)
     return found if isinstance(found, int) and found > 1 else None
-
-
-def _recalled(
-    env: RunEnvironment, memory: OwnerMemory, said: Sequence[Message], at: Digest | None
-) -> tuple[Sequence[RecalledItem], Digest | None]:
-    """Return what the owner's memory says about an input, and its root; nothing without words of a user."""
-    limit = env.agent.context.memory
-    query = "\n".join(message.text for message in said if message.role == "user")
-    if limit < 1 or not query.strip() or memory.commit is None:
-        return (), None
-    found = relevant(memory, query[:_QUERY_MAX], limit=limit, line=(env.space.name, at))
-    items = tuple(
-        RecalledItem(each.reference, each.text, each.kind, each.trust, each.item.at) for each in found
-    )
-    return items, found.sight.root
 
 
 def open_call_words(space: Space, call: str) -> str:
@@ -147,7 +133,8 @@ class ModelInputBuilder:
         self._setting: Setting  # from `read_conversation` on, too
         self._framed: Framed  # that of the last context
         self._task: Mapping[str, Json] = {}
-        self._recalled: Sequence[RecalledItem] = ()
+        self._memory = MemoryForRun()
+        self._recalled: Sequence[RecalledItem] = ()  # what is shown of it
         self.memory_root: Digest | None = None  # of the owner's memory that was searched; None: none was
         self._note: Message | None = None
         self._settled: dict[str, CallState] = {}  # calls of the run that were settled, and how
@@ -284,7 +271,11 @@ class ModelInputBuilder:
         budget, frame = self._setting.budget, self._setting.frame
         request = context_request(self._view, budget, frame, at, live=True, takes_calls=takes_calls)
         return msgspec.structs.replace(
-            request, task=self._task, recalled=self._recalled, reader=self._setting.reader
+            request,
+            task=self._task,
+            recalled=recalled_items(self._memory),
+            pins_left_out=self._memory.left_out,
+            reader=self._setting.reader,
         )
 
     def _drawn(self, at: Digest | None) -> PromptState:
@@ -297,10 +288,15 @@ class ModelInputBuilder:
             self._prompt_state.explain(call.id, open_call_words(self._env.space, call.id))
 
     def _look_up(self, said: Sequence[Message], at: Digest | None, root: Digest) -> None:
-        """Read what is shown beside the conversation in this turn: the task's state, and memories about the input."""
+        """Read what is shown beside the conversation in this turn: the task's state, and what is remembered."""
         self._task = task_state(self._env.space, root)
-        if self._env.memory is not None:
-            self._recalled, self.memory_root = _recalled(self._env, self._env.memory, said, at)
-        self._note = None
-        if self._task or self._recalled:
-            self._note = fitting_note(self._setting.budget, self._task, self._recalled)
+        env, recalled = self._env, ()
+        if env.memory is not None:
+            query = "\n".join(message.text for message in said if message.role == "user")
+            self._memory = memory_for(env.memory, query[:_QUERY_MAX], env.agent.context, (env.space.name, at))
+            self.memory_root = self._memory.root
+            recalled = recalled_items(self._memory)
+        self._note, self._recalled = None, ()
+        if self._task or recalled:
+            fitting = fitting_note(self._setting.budget, self._task, recalled, self._memory.left_out)
+            self._note, self._recalled = fitting

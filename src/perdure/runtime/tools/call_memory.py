@@ -67,22 +67,32 @@ class CallMemory:
         id: str | None = None,
         trust: SaidBy = "tool",
         expires: End = UNSET,
+        pinned: bool | UnsetType = UNSET,
     ) -> str:
         """Remember `text` for the thread's owner and return its id.  It is visible when the call's round is committed.
 
-        Under the `id` of an item that is there it replaces the text: kind, scope and end stay unless they are given.
+        Under the `id` of an item that is there it replaces the text: kind, scope, end and pin stay unless they are given.
         Without an `id`, one that says the same is taken, if any, but for case and white space; what a stronger source
-        has said (user, model, tool, import) stays as it is.  `trust` is the source of the text.
+        has said (user, model, tool, import) stays as it is.  `trust` is the source of the text.  A `pinned` item is shown
+        to every run of the owner, whatever the input says.
         """
         memory = self._open()
         _check_trust(trust)
         now = memory.space.clock()
-        fields = given_fields(now, text=remade(text), trust=trust, kind=kind, scope=scope, expires=expires)
+        fields = given_fields(
+            now, text=remade(text), trust=trust, kind=kind, scope=scope, expires=expires, pinned=pinned
+        )
         item = check_item(MemoryItem(at=now, **fields))
         if id is None:
-            id, is_there = Visibility(memory, None, self._line).id_for(item, self._written)
-            if is_there:
-                return id
+            judge = Visibility(memory, None, self._line)
+            id, is_there = judge.id_for(item, self._written)
+            if (there := self._item(id, judge)) is not None:
+                is_pinned = fields.get("pinned", there.pinned)
+                if is_there and there.pinned is is_pinned:
+                    return id
+                # A version with another pin stands alone, so it has the words of the strongest source.
+                is_changed = there.pinned is not is_pinned and there.is_as_trusted(item)
+                item = msgspec.structs.replace(there if is_changed else item, pinned=is_pinned)
         elif (old := self._item(check_item_id(id))) is not None:
             item = msgspec.structs.replace(old, at=now, **fields)
         self._write(MemoryChange(id=id, item=item))
@@ -97,6 +107,7 @@ class CallMemory:
         scope: str | UnsetType = UNSET,
         trust: SaidBy | UnsetType = UNSET,
         expires: End = UNSET,
+        pinned: bool | UnsetType = UNSET,
     ) -> str:
         """Change an item and return its id: what is not given stays; raises `NotFound` if there is none.
 
@@ -108,7 +119,9 @@ class CallMemory:
             _check_trust(said)
         text = None if text is None else remade(text)
         old, now = self._known_item(id), memory.space.clock()
-        fields = given_fields(now, text=text, trust=said, kind=kind, scope=scope, expires=expires)
+        fields = given_fields(
+            now, text=text, trust=said, kind=kind, scope=scope, expires=expires, pinned=pinned
+        )
         self._write(MemoryChange(id=id, item=check_item(msgspec.structs.replace(old, at=now, **fields))))
         return id
 
@@ -150,11 +163,11 @@ class CallMemory:
             )
         return found
 
-    def _item(self, id: str) -> MemoryItem | None:
+    def _item(self, id: str, visibility: Visibility | None = None) -> MemoryItem | None:
         own = self._written.get(id)
         if own is not None:
             return own.item
-        visibility = Visibility(self._open(), None, self._line)
+        visibility = visibility or Visibility(self._open(), None, self._line)
         found = visibility.item(id)
         self._root = visibility.sight.root
         return found.version.item if found is not None and found.counts else None

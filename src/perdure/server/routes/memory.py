@@ -178,7 +178,7 @@ class NewItemBody(BaseBody, frozen=True, kw_only=True):
     """What to remember, of which kind, and until when; null: until it is forgotten.
 
     Under the `id` of an item that is there the text takes the place of its words, and what is left out stays.  `trust`
-    is the source of the text; `system` is for programs and people at the store.
+    is the source of the text; `system` is for programs and people at the store.  Every run of the owner is shown a `pinned` item.
     """
 
     text: str
@@ -187,6 +187,7 @@ class NewItemBody(BaseBody, frozen=True, kw_only=True):
     id: str | None = None
     trust: SaidBy = "user"
     expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
+    pinned: bool | UnsetType = UNSET
 
 
 @route("POST", "/v1/memory/{owner}/items", "operate", status=201, if_match=False)
@@ -203,6 +204,7 @@ def add_memory_item(call: HttpCall, body: NewItemBody) -> MemoryAdded:
             id=body.id,
             trust=body.trust,
             expires=body.expires_at,
+            pinned=body.pinned,
             op_id=call.op_id,
             author=call.access.name,
         ),
@@ -219,6 +221,7 @@ class EditBody(BaseBody, frozen=True, kw_only=True):
     scope: str | UnsetType = UNSET
     trust: SaidBy | UnsetType = UNSET
     expires_at: Annotated[datetime, Meta(tz=True)] | UnsetType | None = UNSET
+    pinned: bool | UnsetType = UNSET
 
 
 @route("PUT", "/v1/memory/{owner}/items/{item}", "operate", if_match=False)
@@ -231,6 +234,7 @@ def edit_memory_item(call: HttpCall, body: EditBody) -> MemoryShape:
         scope=body.scope,
         trust=body.trust,
         expires=body.expires_at,
+        pinned=body.pinned,
         op_id=call.op_id,
         author=call.access.name,
     )

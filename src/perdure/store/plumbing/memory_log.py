@@ -20,17 +20,21 @@ from perdure.store.plumbing.revisions import LogEntry
 
 __all__ = ["ERASED", "Did", "MemoryLogEntry", "MemoryMove", "entry_of", "is_withdrawn", "move_of"]
 
-Did: TypeAlias = Literal["added", "edited", "confirmed", "kept", "restored", "forgotten", "erased"]
+Did: TypeAlias = Literal[
+    "added", "edited", "confirmed", "kept", "pinned", "unpinned", "restored", "forgotten", "erased"
+]
 """What a change did to an item; confirmed: it says what it said, from another source too, or a stronger one."""
 
 ERASED = "memory.erase"
-_DIRECT = ("memory.add", "memory.edit", "memory.keep", "memory.restore", "memory.forget", ERASED)
 _BY_REASON: dict[str, Did] = {
     "memory.edit": "edited",
     "memory.keep": "kept",
+    "memory.pin": "pinned",
+    "memory.unpin": "unpinned",
     "memory.restore": "restored",
     ERASED: "erased",
 }
+_DIRECT = ("memory.add", "memory.forget", *_BY_REASON)
 _SHOWN = 60  # letters of a text in the repr of an entry
 _Left: TypeAlias = "MemoryItem | Literal['gone'] | None"
 """An item as a commit left it; None: there was none, gone: it was erased, or a policy let it go."""
@@ -124,6 +128,8 @@ def _did(entry: LogEntry, item: str, now: _Left, before: _Left) -> Did:
     if entry.reason in _BY_REASON:
         return _BY_REASON[entry.reason]
     if isinstance(now, MemoryItem) and isinstance(before, MemoryItem):
+        if now.says_same(before) and now.pinned is not before.pinned:
+            return "pinned" if now.pinned else "unpinned"
         return "confirmed" if now.says_same(before) and now.is_as_trusted(before) else "edited"
     is_cleared = any(isinstance(op, Clear) and op.prefix == item_prefix(item) for op in entry.patch.ops)
     return "edited" if isinstance(before, MemoryItem) or (before == "gone" and is_cleared) else "added"

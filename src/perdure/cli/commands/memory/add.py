@@ -30,6 +30,7 @@ class MemoryAddAnswer(MemoryAdded, Answer, frozen=True, kw_only=True):
 
     def show(self, screen: Screen) -> None:
         """Print one sentence."""
+        pinned = ", pinned" if self.item.pinned else ""
         if self.known:
             whose = (
                 ""
@@ -37,7 +38,8 @@ class MemoryAddAnswer(MemoryAdded, Answer, frozen=True, kw_only=True):
                 else f", said by the {self.confirmed}; now the {self.item.trust} says it"
             )
             screen.sentence(
-                f"{self.item.owner} has that {self.item.kind} item already{whose}: ", (self.item.id, "digest")
+                f"{self.item.owner} has that {self.item.kind} item already{pinned}{whose}: ",
+                (self.item.id, "digest"),
             )
             return
         if self.replaced is not None:
@@ -49,7 +51,7 @@ class MemoryAddAnswer(MemoryAdded, Answer, frozen=True, kw_only=True):
             screen.sentence(did, (self.item.id, "digest"))
             return
         screen.say(
-            f"Remembered for {self.item.owner}, as {with_article(self.item.kind)} item: ",
+            f"Remembered for {self.item.owner}, as {with_article(self.item.kind)} item{pinned}: ",
             (self.item.id, "digest"),
         )
 
@@ -82,13 +84,21 @@ def add(
             help="How long to keep it, such as 12h, 30d, 4w or 1y; forever, until it is forgotten, if left out",
         ),
     ] = None,
+    pin: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Show it to every run of the owner, whatever the input says",
+        ),
+    ] = False,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryAddAnswer:
     """Add an item to the memory of an owner
 
     Without --id nothing is added if there is an item of the same text, but for case and white space, and of the same kind
     and scope, and neither expires; what a model or a tool noted becomes the user's who adds it. With the --id of an item
-    that is there, its kind, scope and end stay unless they are given; --keep forever removes the end.
+    that is there, its kind, scope, end and pin stay unless they are given; --keep forever removes the end.
     """
     with writing(everywhere) as store:
         memory = store.memory(owner)
@@ -102,6 +112,7 @@ def add(
             id=id,
             trust=trust,
             expires=end_of(keep),
+            pinned=True if pin else UNSET,
             author=os_user(),
         )
         return MemoryAddAnswer.of(memory, id, adding)
@@ -136,7 +147,7 @@ def edit(
 ) -> MemoryAddAnswer:
     """Correct an item; its past stays in the history
 
-    What is not given stays: words, kind, scope and end. The author of other words is a user unless --trust says
+    What is not given stays: words, kind, scope, end and pin. The author of other words is a user unless --trust says
     otherwise. `memory restore` brings the former ones back.
     """
     with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):

@@ -142,10 +142,10 @@ def log(
     """Show the changes of an owner's memory, newest first
 
     An item was added, edited, confirmed (another source, or a stronger one, said the same), kept (so that it no longer
-    depends on the thread that wrote it), forgotten, restored or erased. Each has the text that it wrote, or that it
-    forgot; `memory show ITEM --at COMMIT` shows all of it, and `memory restore ITEM --at COMMIT` puts it back. A change
-    that was undone here is not listed: redo brings it back, and `memory moves` lists it. One of a thread stays listed, as
-    withdrawn, while the thread has undone it.
+    depends on the thread that wrote it), pinned, unpinned, forgotten, restored or erased. Each has the text that it
+    wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it, and `memory restore ITEM --at COMMIT` puts it
+    back. A change that was undone here is not listed: redo brings it back, and `memory moves` lists it. One of a thread
+    stays listed, as withdrawn, while the thread has undone it.
     """
     with reading(everywhere) as store:
         memory = known_memory(store, owner)

@@ -70,7 +70,7 @@ class Items(MemoryPage, Answer, frozen=True, kw_only=True):
                 (
                     each.id,
                     shortened(each.text, _TEXT_SHOWN),
-                    each.kind,
+                    f"{each.kind}, pinned" if each.pinned else each.kind,
                     each.scope,
                     each.trust,
                     each.source.thread if each.source else "",
@@ -108,7 +108,8 @@ def ls(
 ) -> Items | MemoryOwnersAnswer:
     """List the memory of an owner, or all owners
 
-    Items that were undone, were forgotten or have expired are not listed.
+    Items that were undone, were forgotten or have expired are not listed. A pinned item is shown to every run of the
+    owner.
     """
     most = limit + 1 if limit else None
     with reading(everywhere) as store:

@@ -28,7 +28,7 @@ class MemoryShowAnswer(Answer, frozen=True, kw_only=True):
         facts: list[tuple[str, Part | None]] = [
             ("item", (item.id, "name")),
             ("owner", item.owner),
-            ("kind", item.kind),
+            ("kind", f"{item.kind}, pinned" if item.pinned else item.kind),
             ("scope", item.scope),
             ("said by", item.trust),
             ("when", moment(item.at)),
