@@ -246,6 +246,8 @@ def commands() -> dict[str, list[str]]:
         "memory show": ["item", "--owner", "ann"],
         "memory forget": ["item", "--owner", "ann"],
         "memory restore": ["item", "--owner", "ann"],
+        "memory pin": ["item", "--owner", "ann"],
+        "memory unpin": ["item", "--owner", "ann"],
         "memory log": ["--owner", "ann"],
         "memory moves": ["--owner", "ann"],
         "memory undo": ["--owner", "ann"],

@@ -73,7 +73,7 @@ _THREADS = {
     "show": "Show one thread: its timelines, the size of its state, and its last messages",
     "log": "Show the log of a timeline, turn by turn, newest first",
     "turns": "List the turns of a timeline, oldest first, one per line",
-    "search": "Search the messages of all threads, or of one, for words",
+    "search": "Search the messages and titles of all threads, or of one, for words",
     "follow": "Print the events of a timeline as they are committed",
     "fork": "Fork a timeline at any of its commits; nothing is copied",
     "undo": "Undo the last turn, or go back to any commit",

@@ -53,6 +53,7 @@ FLAGS = frozenset(
         "--no-verify",
         "--operator",
         "--ours",
+        "--pin",
         "--raw",
         "--rebase",
         "--removed",
