@@ -68,7 +68,7 @@ async def sent() -> list[tuple[str, str]]:
         with pytest.raises(RunFailed):
             await thread.run("Count.", id="m1")
         result = await thread.run("Count.", id="m1")
-        while not any(type == "committed" and result.commit in data for type, data in found):
+        while not any(type == "committed" and str(result.commit) in data for type, data in found):
             await asyncio.sleep(0.01)
         following.cancel()
     return found
