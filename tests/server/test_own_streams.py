@@ -8,10 +8,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import perdure
 from perdure import Agent, aio, errors
+from perdure.model.context import Context
+from perdure.providers.contract import ModelEvent
+from perdure.providers.transport.errors import Trouble, fault
 from perdure.runtime.events import Happened, Happening
-from perdure.server import events
+from perdure.server import events, problem
+from perdure.server.problems import problem_of
 from perdure.testing import Script, say, use
 
 
@@ -107,6 +113,39 @@ def test_a_repeated_input_gives_the_answer_again() -> None:
     assert done[0]["text"] == "Paid."
     assert done[0]["message"] is not None
     assert (done[1]["result"]["text"], done[1]["result"]["approvals"]) == ("Paid.", [])
+
+
+class Overloaded:
+    """A model whose vendor names a machine in its error."""
+
+    backend = "openai-chat:gpt-5.6"
+
+    async def step(self, context: Context) -> AsyncIterator[ModelEvent]:
+        """Fail as the transport does."""
+        raise fault(self.backend, Trouble(500, "overloaded at 10.1.2.3"))
+        yield
+
+
+def test_end_users_are_not_told_what_a_vendor_said() -> None:
+    """Neither by a document nor by the error that ends a stream; control: operators of the store are told."""
+
+    async def work(thread: aio.Thread) -> list[str]:
+        with pytest.raises(errors.RunFailed) as failed:
+            await thread.run("Hi", id="m1")
+        _, told = await answered(thread.stream("Hi", id="m1"))
+        operators = problem_of(failed.value, place="")[0]
+        return [problem(failed.value).body.decode(), json.dumps(told[-1]), str(operators)]  # type: ignore[union-attr]
+
+    async def main() -> list[str]:
+        async with aio.open("memory:") as store:
+            return await work(await store.thread("t", agent=Agent("helper", backend=Overloaded())))
+
+    *shown, operators = asyncio.run(main())
+
+    for text in shown:
+        assert "10.1.2.3" not in text
+        assert "BackendUnavailable" in text
+    assert "10.1.2.3" in operators
 
 
 def test_a_stream_is_not_told_where_the_store_is(tmp_path: Path) -> None:

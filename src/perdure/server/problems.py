@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from perdure import errors
 from perdure.errors import PerdureError, RunFailed
+from perdure.providers.transport.errors import BACKEND_ERRORS
 from perdure.runtime.session.result import Result
 from perdure.shapes.text import named
 from perdure.shapes.threads import ReportShape
@@ -64,6 +65,7 @@ STATUSES: tuple[tuple[type[PerdureError], int], ...] = (
 # What only the program can have done wrong: no request of a client can lead to it, or mend it.
 _OF_THE_PROGRAM = frozenset({"blocks_event_loop", "change_not_open", "not_awaited"})
 _FAILED = "the store of the server cannot be used now; each write of the request is whole or absent."
+_OF_A_BACKEND = frozenset(each.__name__ for each in BACKEND_ERRORS)
 _MOVED = "the conversation would go to another server than before; nothing was sent there."
 _LOGGED = "The log of the server has the cause."
 
@@ -266,7 +268,7 @@ def problem_of(
     if status in (423, 503):
         after = error.facts.get("retry_after")
         headers["Retry-After"] = str(max(1, ceil(after))) if isinstance(after, int | float) else "1"
-    told = _for_clients(error)
+    told = _for_clients(error, to_end_users=advice is FOR_APPLICATIONS)
     document = _document(told, status, _facts(told), advice_for(told, advice))
     if place and any(place in str(part) for part in (document.detail, document.advice, document.facts)):
         _log.warning("the store of the server failed: %s", error)
@@ -319,8 +321,11 @@ def _store_named_by(error: BaseException) -> str:
     return path if isinstance(path, str) else ""
 
 
-def _for_clients(error: PerdureError) -> PerdureError:
-    """Return an error without what its client did not name: other threads, whose they are, stores, addresses of backends."""
+def _for_clients(error: PerdureError, *, to_end_users: bool) -> PerdureError:
+    """Return an error without what its client did not name: other threads, whose they are, stores, addresses of backends.
+
+    End users are not told either what a model's vendor said of its failure: it may name accounts, limits and machines.
+    """
     thread = error.facts.get("thread")
     match error:
         case errors.NotFound(code="thread_not_found"):
@@ -342,13 +347,18 @@ def _for_clients(error: PerdureError) -> PerdureError:
         case errors.ServerChanged(backend=backend):
             return _same(error, _MOVED, backend=backend, thread=thread)
         case RunFailed(run=Result(kind="ServerChanged") as result):
-            told = RunFailed(
-                msgspec.structs.replace(result, why=_MOVED), code=error.code, advice=error.advice
-            )
-            told.__cause__ = error.__cause__  # which has the advice
-            return told
+            return _failed_as(error, result, _MOVED)
+        case RunFailed(run=Result(kind=kind) as result) if to_end_users and kind in _OF_A_BACKEND:
+            return _failed_as(error, result, f"the model's backend did not answer ({kind})")
         case _:
             return error
+
+
+def _failed_as(error: RunFailed, result: Result, why: str) -> RunFailed:
+    """Return the error with another reason; its cause has the advice."""
+    told = RunFailed(msgspec.structs.replace(result, why=why), code=error.code, advice=error.advice)
+    told.__cause__ = error.__cause__
+    return told
 
 
 def _same(error: PerdureError, message: str, *, advice: str = "", **facts: object) -> PerdureError:

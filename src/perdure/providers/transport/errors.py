@@ -29,6 +29,7 @@ from perdure.errors import Invalid, NotFound, PerdureError, Refused, Unavailable
 from perdure.providers.transport.credentials import NO_KEY
 
 __all__ = [
+    "BACKEND_ERRORS",
     "AccessRefused",
     "BackendUnavailable",
     "ContentRefused",
@@ -100,6 +101,17 @@ class RequestRejected(Invalid):
 
 class ContextTooLong(RequestRejected):
     """The conversation does not fit into the model's context."""
+
+
+BACKEND_ERRORS: tuple[type[PerdureError], ...] = (
+    BackendUnavailable,
+    RateLimited,
+    CutOff,
+    AccessRefused,
+    ContentRefused,
+    RequestRejected,
+    ContextTooLong,
+)
 
 
 class Trouble(NamedTuple):
