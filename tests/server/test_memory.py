@@ -300,7 +300,7 @@ def test_an_item_that_expired_is_listed_and_brought_back(client: Client, store: 
     client.post(f"{ITEM.format(id='ended')}/restore", {"expires": "30d"})
 
     assert (gone.status, gone.json["code"]) == (404, "memory_item_expired")
-    assert "/restore" in gone.json["advice"]
+    assert "`expires`" in gone.json["advice"]
     assert [each["id"] for each in listed] == ["ended"]
     assert (wrong.status, wrong.json["code"]) == (422, "options_conflict")
     assert client.get("/v1/memory/ann?expired=true").json["items"] == []

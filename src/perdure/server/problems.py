@@ -118,8 +118,7 @@ FOR_HTTP: Mapping[str, str] = {
     "inputs_not_begun": f"Let a worker run them, or end them with POST {_THREAD}/cancel.",
     "item_expired": "Send another end as `expires`, such as 30d.",
     "memory_item_expired": (
-        "POST /v1/memory/{owner}/items/{item}/restore with `expires` brings it back; GET /v1/memory/{owner} with `expired` "
-        "lists what expired."
+        "A restore of the item with another end (`expires`) brings it back; the list with `expired` has what expired."
     ),
     "memory_item_not_found": "GET /v1/memory/{owner} lists the items.",
     "memory_missing": "Begin threads with an `owner`: POST /v1/threads.",
