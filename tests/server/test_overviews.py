@@ -455,6 +455,30 @@ def test_each_address_of_the_page_gives_its_data(client: Client, store: Store, p
     assert (reply.status, reply.body) == (200, client.get(data).body)
 
 
+@pytest.mark.parametrize("amount", [13, 14])
+def test_the_inbox_marks_a_repeat_that_another_opening_may_have_made(
+    store: Store, tmp_path: Path, amount: int
+) -> None:
+    """The tool asks by itself as well; control: another payment is no repeat."""
+
+    @perdure.tool(effect="financial", ask=True)
+    def pay(amount: int) -> str:
+        raise TimeoutError("no answer")
+
+    thread = store.thread("rent", agent=assistant(use("pay", amount=13), say("Hm."), tools=[pay]))
+    thread.decide(thread.run("Pay").approvals[0].call, "approve", by="ann")
+    thread.resume()
+    with perdure.open(tmp_path / "store.db") as other:
+        agent = assistant(use("pay", amount=amount), tools=[pay])
+        other.thread("rent", agent=agent).run("Pay again")
+        with serving(other, agent) as client:
+            (listed,) = client.get("/v1/approvals").json["approvals"]
+
+    is_repeat = amount == 13
+    assert listed["repeat"] == ("possible" if is_repeat else None)
+    assert ("it may have happened" in listed["message"]) == is_repeat
+
+
 def test_an_unknown_parameter_of_a_page_is_refused(client: Client) -> None:
     """Control: only what the page itself uses is left out, and only at its own addresses."""
     statuses = [

@@ -507,6 +507,27 @@ def test_the_list_says_of_a_repeat_what_its_card_says(house: Shell, outcome: str
     assert [told in row for row in rows if again in row or first in row] == [False, True]
 
 
+@pytest.mark.parametrize("amount", [5000, 6000])
+def test_a_repetition_that_the_tool_asks_about_says_so_too(empty: Shell, amount: int) -> None:
+    """Another process has paid, perhaps, and the tool always asks; control: another payment is no repeat."""
+    for each, id in ((5000, "m1"), (amount, "m2")):
+        with perdure.open(empty.store) as store:
+            script = Script(use("pay", to="cat", amount=each), say("Hm."))
+            thread = store.thread("house", agent=payer.on(script))
+            (ticket,) = thread.run("Pay.", id=id).approvals
+            if id == "m1":
+                thread.decide(ticket.call, "approve", by="ann")
+                thread.resume()
+
+    shown = empty.ok("approvals", "show", "house", ticket.call)
+    told = empty.ok("approvals", "show", "house", ticket.call, "--json").json
+
+    is_repeat = amount == 5000
+    assert ("It repeats, or may repeat, an earlier call:" in shown.out) == is_repeat
+    assert told["ticket"]["repeat"] == ("possible" if is_repeat else None)
+    assert ("it may have happened" in " ".join(shown.out.split())) == is_repeat
+
+
 @pytest.mark.parametrize(("outcome", "told"), [("done", "was done"), ("not_done", "was not done")])
 def test_a_repetition_of_a_call_that_was_settled_since_says_so(house: Shell, outcome: str, told: str) -> None:
     """Its headline is about the state of the earlier call now; before, it may have happened."""

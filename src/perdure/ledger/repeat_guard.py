@@ -84,7 +84,9 @@ __all__ = [
     "BROUGHT",
     "entering",
     "is_told",
+    "is_unclear",
     "learning",
+    "outcome_of",
     "unlearnt",
 ]
 
@@ -298,6 +300,16 @@ def done(record: CallRecord) -> bool:
     return record.state == "succeeded" or record.outcome == "done" or record.evidence is not None
 
 
+def is_unclear(record: CallRecord) -> bool:
+    """True if a call that was started, here or elsewhere, may have happened."""
+    return record.state == "started" or record.state in UNCLEAR or _failed_elsewhere(record)
+
+
+def outcome_of(space: Space, other: CallRecord) -> CallRecord:
+    """Return what became of a started call; the thread of a child run knows that of its own calls."""
+    return _resolved(space, other).own
+
+
 class _Resolved(NamedTuple):
     """What became of a started call, and the call that says where it is in the history."""
 
@@ -369,7 +381,7 @@ def _case(
 ) -> Case | None:
     """Return what makes the next call a repeat; `backend` requested it, and `above` what led to it in this thread."""
     other = found.own
-    if other.state == "started" or other.state in UNCLEAR or _failed_elsewhere(other):
+    if is_unclear(other):
         return "unclear"
     if not done(other):
         return None

@@ -13,7 +13,7 @@ same words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal, cast
 
@@ -30,7 +30,7 @@ from perdure.history.space import (
 )
 from perdure.ledger import calls, json_schema
 from perdure.ledger.calls import CallTransition, Changes, VersionedCall
-from perdure.ledger.repeat_guard import Repeats, done, starts
+from perdure.ledger.repeat_guard import Repeats, done, is_unclear, outcome_of, starts
 from perdure.model import canonical
 from perdure.model.call import UNCLEAR, CallRecord
 from perdure.model.ticket import (
@@ -84,8 +84,10 @@ _tickets = msgspec.json.Decoder(Ticket)
 _awaited = msgspec.json.Decoder(AwaitedChildren)
 
 _LOOKED_AT_MAX = 16  # earlier starts of an equal call, newest first
+_TICKETS_LOOKED_AT_MAX = 100  # the newest ones, for calls that are approved and have not run yet
 
 _MAY_HAVE = "it may have happened"
+_FAILED_ELSEWHERE = f"ended in an error elsewhere, before it was brought in: {_MAY_HAVE}"
 _UNSETTLED = ("unclear", "key")  # the cases in which the earlier call was not settled when it was asked about
 
 
@@ -297,7 +299,7 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
     earlier = found.earlier
     match found.case:
         case "unclear" if earlier.state == "failed":
-            what = f"ended in an error elsewhere, before it was brought in: {_MAY_HAVE}"
+            what = _FAILED_ELSEWHERE
         case "unclear":
             what = f"is {earlier.state}: {_MAY_HAVE}"
         case "elsewhere" if earlier.state == "resolved":
@@ -321,20 +323,45 @@ def describe_repeat(found: Repeats, by: str | None) -> str:
     return f"the same call to {earlier.tool}, '{earlier.id}', {what}"
 
 
-def describe_equal(space: Space, record: CallRecord) -> str | None:
-    """Return what to tell a person who is asked about an external write of an equal call before it; None: there was none.
+def describe_equal(spaces: Sequence[Space], record: CallRecord) -> str | None:
+    """Return what to tell a person who is asked about an external write of equal calls before it; None: there were none.
 
-    The guard asks about a repeat that no model meant.  A person may not know of one that a model did mean.
+    The guard asks about a repeat that no model meant.  A person may not know of one that a model did mean, or that the
+    tool allows.  `spaces` are the call's thread and, if a child run makes it, the root thread.
     """
     if not record.reach.guarded or not record.fingerprint:
         return None
-    for each in opened(space):
-        if each.fingerprint == record.fingerprint and each.call != record.id:
-            return f"the same call, '{each.call}', was requested before and waited when this was asked"
-    for earlier in islice(starts(space, record.fingerprint), _LOOKED_AT_MAX):
-        if earlier.id != record.id and done(earlier):
-            return f"the same call, '{earlier.id}', was done before"
+    told = _waiting_equal(spaces, record), _started_equal(spaces, record)
+    return "; ".join(f"the same call, {each}" for each in told if each) or None
+
+
+def _waiting_equal(spaces: Sequence[Space], record: CallRecord) -> str | None:
+    for space in spaces:
+        for ticket in opened(space):
+            inside = (each for _, each in of_children(space, ticket))
+            for each in inside if ticket.action == CHILD_RUN else (ticket,):
+                if each.fingerprint == record.fingerprint and each.call != record.id:
+                    return f"'{each.call}', was requested before and waited when this was asked"
+        newest = [_stored(cell).ticket for cell in space.last_cells(TICKET, _TICKETS_LOOKED_AT_MAX)]
+        decided = [each.call for each in newest if each.decision is not None and each.call != record.id]
+        for found in calls.find_many(space, decided):
+            if found and (found.record.state, found.record.fingerprint) == ("approved", record.fingerprint):
+                return f"'{found.record.id}', was approved before and had not run when this was asked"
     return None
+
+
+def _started_equal(spaces: Sequence[Space], record: CallRecord) -> str | None:
+    """Describe the newest equal call that may have happened, or else the newest that was done."""
+    newest = (islice(starts(space, record.fingerprint), _LOOKED_AT_MAX) for space in spaces)
+    found = [outcome_of(space, each) for space, some in zip(spaces, newest, strict=True) for each in some]
+    equal = [each for each in found if each.id != record.id]
+    unclear = next(filter(is_unclear, equal), None)
+    if unclear is None:
+        earlier = next(filter(done, equal), None)
+        return None if earlier is None else f"'{earlier.id}', was done before"
+    if unclear.state == "failed":
+        return f"'{unclear.id}', {_FAILED_ELSEWHERE}"
+    return f"'{unclear.id}', was {unclear.state} when this was asked: {_MAY_HAVE}"
 
 
 def describe_key_conflict(call: str, earlier: CallRecord | None) -> str:

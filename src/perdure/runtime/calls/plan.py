@@ -177,15 +177,20 @@ def plan_answers(
     """Return the thread's space with the answers to `also` and to all that the decisions about these calls ask.
 
     One call reads them.  With `assumes_new` the gate of a fingerprint that this process has not seen is not read and
-    counts as unwritten: if an equal call was started before, the write that starts this one is refused.
+    counts as unwritten: if an equal call was started before, the write that starts this one is refused.  Nothing else
+    refutes the assumption, so the gate of a call that this write may not start is read: a person may be asked about it,
+    another result may be its own, or it starts later.
     """
     space, started = round_context.space, round_context.env.store_runtime.started
-    guarded = [each.record for each in calls if each.arguments is not None and each.record.reach.guarded]
+    assumes_new = assumes_new and round_context.env.parent is None  # a call of a child run starts later
+    guarded = [each for each in calls if each.arguments is not None and each.record.reach.guarded]
     asked: list[Question] = [*also, LedgerOf(space.name)] if guarded else [*also]
     assumed: dict[Question, None] = {}
-    for record in guarded:
+    for each in guarded:
+        record, tool = each.record, each.tool
         gate = repeat_guard.questions(space, record)
-        if assumes_new and not started.is_known(space.name, record.fingerprint):
+        starts_now = tool is not None and tool.ask is False and tool.key is None
+        if assumes_new and starts_now and not started.is_known(space.name, record.fingerprint):
             assumed |= dict.fromkeys(gate)
         else:
             asked += gate

@@ -60,11 +60,9 @@ def check(
 
 
 def describe_equal(space: Space, parent: ParentCall | None, record: CallRecord) -> str | None:
-    """Return what to tell a person of an equal call before this one, in this thread or in the root thread of a child."""
-    found = tickets.describe_equal(space, record)
-    if found is None and parent is not None:
-        found = tickets.describe_equal(root_of(space, parent), record)
-    return found
+    """Return what to tell a person of equal calls before this one, in this thread and in the root thread of a child."""
+    spaces = (space,) if parent is None else (space, root_of(space, parent))
+    return tickets.describe_equal(spaces, record)
 
 
 def enter(space: Space, parent: ParentCall, record: CallRecord, verdict: MayStart) -> None:
