@@ -182,6 +182,72 @@ def test_a_decision_that_is_sent_again_is_answered_as_the_first_time(store: Stor
     assert "agreed" in other.json["detail"]
 
 
+@perdure.tool(effect="financial")
+def wire(*, call: perdure.Call) -> str:
+    """Send money, after two questions."""
+    if call.decision is None:
+        call.suspend("Send it?")
+    if not call.scratch.get("/checked", default=None):
+        call.scratch.put("/checked", True)
+        call.suspend("A second pair of eyes: really?")
+    return "sent"
+
+
+@pytest.mark.parametrize(
+    ("named", "headers", "status"),
+    [("id", {}, 200), ("call", {"Idempotency-Key": "click-1"}, 200), ("call", {}, 409)],
+)
+def test_a_decision_that_is_sent_again_does_not_answer_a_later_question(
+    store: Store, named: str, headers: dict[str, str], status: int
+) -> None:
+    """It gets the first decision if it names the question or has a key; a call alone names no later question."""
+    payer = Agent("payer", backend=Script(use("wire"), say("Sent.")), tools=[wire])
+    thread = store.thread("bill", agent=payer)
+    thread.run("Pay")
+    with serving(store, payer) as client:
+        (asked,) = client.get("/v1/approvals").json["approvals"]
+        body = {"ticket" if named == "id" else "call": asked[named], "verdict": "approve"}
+        first = client.post("/v1/threads/bill/decide", body, **headers)
+        client.post("/v1/threads/bill/resume", {})
+        (second,) = client.get("/v1/approvals").json["approvals"]
+        again = client.post("/v1/threads/bill/decide", body, **headers)
+        left = client.get("/v1/approvals").json["approvals"]
+
+    assert (first.status, second["call"], again.status) == (200, asked["call"], status)
+    assert [each["id"] for each in left] == [second["id"]]
+    if status == 200:
+        assert (again.json["decision"], again.json["ticket"]) == (first.json["decision"], asked["id"])
+        assert again.json["again"]
+    else:
+        assert (again.json["code"], second["id"] in again.json["detail"]) == ("question_not_named", True)
+
+
+@pytest.mark.parametrize(
+    ("named", "status", "code"),
+    [
+        ({}, 422, "question_missing"),
+        ({"ticket": "CALL"}, 404, "ticket_not_found"),
+        ({"ticket": "TICKET", "call": "other"}, 422, "options_conflict"),
+        ({"ticket": "TICKET", "call": "CALL"}, 200, None),
+    ],
+)
+def test_a_decision_names_one_question(
+    store: Store, named: dict[str, str], status: int, code: str | None
+) -> None:
+    """Without one, with a call in its place, or with the question of another call nothing is decided."""
+    payer = Agent("payer", backend=Script(use("wire"), say("Sent.")), tools=[wire])
+    thread = store.thread("bill", agent=payer)
+    (asked,) = thread.run("Pay").approvals
+    thread.call(wire, {}, id="other")
+    ids = {"TICKET": asked.id, "CALL": asked.call, "other": "other"}
+    body = {name: ids[value] for name, value in named.items()} | {"verdict": "approve"}
+    with serving(store, payer) as client:
+        reply = client.post("/v1/threads/bill/decide", body)
+
+    assert (reply.status, reply.json.get("code")) == (status, code)
+    assert len(thread.approvals()) == (1 if status == 200 else 2)
+
+
 def follow_to_end(client: Client) -> None:
     """Read the events of the thread until no run is live."""
     list(client.events(THREAD + "/events?wait=false"))

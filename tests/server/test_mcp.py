@@ -190,7 +190,7 @@ def test_a_client_over_stdio_reads_every_moment_and_changes_nothing(home: Path, 
                 "HttpProblem",
                 "role_insufficient",
             )
-            denied = await refused(client, "decide", thread="chat", call="c", verdict="approve")
+            denied = await refused(client, "decide", thread="chat", ticket="c", verdict="approve")
             assert denied == ("HttpProblem", "role_insufficient")
 
     converse(work)
@@ -212,7 +212,7 @@ def test_an_operator_over_stdio_forks_and_approves(home: Path, mode: str) -> Non
             await told(client, "fork", thread="chat", name="what-if", at="HEAD~1", effect_max="none")
             (asked,) = (await told(client, "approvals"))["approvals"]
             assert asked["arguments"] == {"amount": 7}
-            await told(client, "decide", thread="chat", call=asked["call"], verdict="approve", why="fine")
+            await told(client, "decide", thread="chat", ticket=asked["id"], verdict="approve", why="fine")
 
     converse(work)
 
@@ -241,7 +241,7 @@ def test_a_key_over_http_has_the_tools_of_its_roles(home: Path, mode: str) -> No
         async with over_http(server, approver, mode) as client:
             assert await offered(client) == [*READS, "approvals", "decide"]
             (asked,) = (await told(client, "approvals"))["approvals"]
-            await told(client, "decide", thread="chat", call=asked["call"], verdict="deny", why="too much")
+            await told(client, "decide", thread="chat", ticket=asked["id"], verdict="deny", why="too much")
 
     with perdure.open(home) as store:
         keys = [key(store, name, role) for name, role in ROLES.items()]
@@ -291,7 +291,7 @@ REACHES: dict[str, dict[str, str]] = {
     "log": {},
     "diff": {"a": "HEAD"},
     "fork": {"name": "x"},
-    "decide": {"call": "c", "verdict": "deny"},
+    "decide": {"ticket": "c", "verdict": "deny"},
 }
 REACHES_MEMORY: dict[str, dict[str, str]] = {
     "memory_search": {"q": "tea"},
@@ -407,7 +407,7 @@ def test_a_call_with_an_idempotency_key_happens_once(client: Client, one: str, o
         ("log", {"thread": "chat", "limit": "many"}, ("Invalid", "body_invalid")),
         ("log", {"thread": "chat", "by": "root"}, ("Invalid", "body_invalid")),
         ("log", {}, ("Invalid", "body_invalid")),
-        ("decide", {"thread": "chat", "call": "c", "verdict": "answer"}, ("Invalid", "body_invalid")),
+        ("decide", {"thread": "chat", "ticket": "c", "verdict": "answer"}, ("Invalid", "body_invalid")),
     ],
 )
 def test_errors_are_typed(

@@ -37,7 +37,7 @@ TOOLS: dict[str, tuple[Permission, dict[str, str]]] = {
     "log": ("read", {"thread": "T"}),
     "diff": ("read", {"thread": "T", "a": "HEAD~1"}),
     "fork": ("operate", {"thread": "T", "name": "taken-over"}),
-    "decide": ("decide", {"thread": "T", "call": "c", "verdict": "approve"}),
+    "decide": ("decide", {"thread": "T", "ticket": "c", "verdict": "approve"}),
 }
 
 

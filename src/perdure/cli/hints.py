@@ -146,6 +146,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "path_not_found": "See what there is with <state ls THREAD>.",
     "price_unknown": "Put the price into your models file: $PERDURE_MODELS, else ~/.config/perdure/models.json.",
+    "question_not_named": "Read the question that waits with <approvals show THREAD {ticket}>, and decide it by that id.",
     "range_not_found": "See what there is with <threads turns THREAD --timeline {timeline}>.",
     "reconcile_hook_missing": "Say it yourself with <calls resolve THREAD {call} done>, or not_done.",
     "recorded_step_missing": "See what the next step would be shown with <threads context THREAD>.",

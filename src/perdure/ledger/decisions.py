@@ -2,6 +2,8 @@
 
 One write has the decided ticket, the transition of its call and the ledger entry.  The first decision is final: the
 same decision again changes nothing, another one raises `Decided`, and of two at the same time exactly one is written.
+A call may be asked about more than once.  Its id names its first question only: a decision about a later one names the
+ticket, so that a decision that is sent again never answers a question that its sender has not seen.
 A decision starts no run: the caller's `also` makes the run of the call due in the same write, for a worker.
 
 A ticket is visible on every timeline whose conversation has its call.  A decision on another timeline than the
@@ -87,11 +89,20 @@ class _DecisionRequest(msgspec.Struct, frozen=True):
     by: str | None
     why: str | None
     rework: Rework | None
+    op_id: str | None = None
 
     def at(self, now: int) -> Decision:
         """Return the decision with the time `now`."""
         digest, size = (self.value.digest, len(self.value.body)) if self.value else (None, 0)
-        return Decision(verdict=self.verdict, at=now, by=self.by, why=self.why, value=digest, value_size=size)
+        return Decision(
+            verdict=self.verdict,
+            at=now,
+            by=self.by,
+            why=self.why,
+            value=digest,
+            value_size=size,
+            op_id=self.op_id,
+        )
 
 
 def decide(
@@ -106,22 +117,28 @@ def decide(
     why: str | None = None,
     rework: Rework | None = None,
     also: Also | None = None,
+    op_id: str | None = None,
 ) -> DecisionOutcome:
     """Decide what a call waits for, on the timeline `line` whose head is `head`; `id` is the call's or the ticket's.
 
+    An `op_id` names the request: sent again it gives the first decision, whatever the call waits for by then.
     `also` returns what the same write changes for the run of the call.  `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
-    otherwise, `Conflict` if it waits for nothing or is not in the history of the timeline, `Invalid` for a value that
+    otherwise, `Conflict` if it waits for nothing, is not in the history of the timeline, or is named by its call and was
+    asked about before, `Invalid` for a value that
     does not fit, or without `by` for an effect from `financial` up, `Held` if the thread came from another store and
     was not released; nothing was written then.  An edit that changes nothing is an approval.
     """
-    wanted = _request(verdict, value, by, why, rework)
+    wanted = _request(verdict, value, by, why, rework, op_id)
     check_released(space)
     attempts = Attempts(f"call '{id}'", f"call '{id}' was not decided")
     while True:
         attempts.begin()
         asked, current = _locate(space, id)
-        if verdict == "edit" and _changes_nothing(space, asked.ticket, wanted):
-            wanted = _request("approve", None, by, why, rework)
+        made = None if op_id is None else _made_by(space, asked.ticket, op_id)
+        if verdict == "edit" and _changes_nothing(space, made or asked.ticket, wanted):
+            wanted = _request("approve", None, by, why, rework, op_id)
+        if made is not None:
+            return _again(space, made, wanted)
         if asked.ticket.action == CHILD_RUN:
             raise _waits_for_child(asked.ticket)
         check_decider(current.record.effect, by, f"call '{current.record.id}' to {current.record.tool}")
@@ -134,6 +151,8 @@ def decide(
         if found is not None and found.ticket.decision is not None:
             return _again(space, found.ticket, wanted)
         _check_present(space, asked.ticket, line, head)
+        if id != asked.ticket.id:
+            _check_first_question(space, asked.ticket)
         _check_value(asked.ticket, wanted)
         transition = (
             _copying(space, current.record, asked.ticket, line, wanted, now)
@@ -225,7 +244,12 @@ def expire_due(space: Space, *, now: int | None = None) -> list[DecisionOutcome]
 
 
 def _request(
-    verdict: Verdict, value: str | None, by: str | None, why: str | None, rework: Rework | None
+    verdict: Verdict,
+    value: str | None,
+    by: str | None,
+    why: str | None,
+    rework: Rework | None,
+    op_id: str | None,
 ) -> _DecisionRequest:
     if verdict not in DECISIONS:
         raise Invalid(
@@ -245,9 +269,9 @@ def _request(
             verdict=verdict,
         )
     if value is None:
-        return _DecisionRequest(verdict, None, None, by, why, rework)
+        return _DecisionRequest(verdict, None, None, by, why, rework, op_id)
     parsed = json_schema.parse_value(value, "the value")
-    return _DecisionRequest(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework)
+    return _DecisionRequest(verdict, Object.of(Kind.BODY, value.encode()), parsed, by, why, rework, op_id)
 
 
 def _locate(space: Space, id: str) -> tuple[StoredTicket, VersionedCall]:
@@ -265,6 +289,31 @@ def _locate(space: Space, id: str) -> tuple[StoredTicket, VersionedCall]:
             state=current.record.state,
         )
     return tickets.read(space, current.record.ticket), current
+
+
+def _made_by(space: Space, ticket: Ticket, op_id: str) -> Ticket | None:
+    """Return the question about the call that the request of this op_id has decided; None: it has decided none."""
+    for each in (ticket, *tickets.followed(space, ticket)):
+        if each.decision is not None and each.decision.op_id == op_id:
+            return each
+    return None
+
+
+def _check_first_question(space: Space, ticket: Ticket) -> None:
+    """Raise `Conflict` if people were asked about the call before: a decision that names the call may be about that."""
+    for before in tickets.followed(space, ticket):
+        is_over = before.decision is not None and due(before, before.decision.at)
+        if before.action == CHILD_RUN or (before.is_timer and is_over):
+            continue  # no person was asked
+        raise Conflict(
+            f"call '{ticket.call}' to {ticket.tool} was asked about before, as '{before.id}', and waits for another "
+            f"decision now, '{ticket.id}'; the decision names the call and not the question, so nothing was decided.",
+            code="question_not_named",
+            advice=f"Read the question that waits, and decide it by its own id, '{ticket.id}'.",
+            call=ticket.call,
+            ticket=ticket.id,
+            earlier=before.id,
+        )
 
 
 def _again(space: Space, ticket: Ticket, wanted: _DecisionRequest) -> DecisionOutcome:

@@ -59,6 +59,7 @@ __all__ = [
     "elsewhere",
     "every",
     "find",
+    "followed",
     "is_approval_outdated",
     "is_informed",
     "keep_decision",
@@ -171,8 +172,11 @@ def repetition(
 def ask(call: VersionedCall | CallRecord, ticket: Ticket) -> CallTransition:
     """Return the transition that suspends a call by `ticket`; it enters a call that is not in the ledger yet.
 
-    It cancels an earlier approval.  Raises `Conflict` if the call cannot be suspended.
+    It cancels an earlier approval, and the ticket names the question before it.  Raises `Conflict` if the call cannot
+    be suspended.
     """
+    before = call.record.ticket if isinstance(call, VersionedCall) else None
+    ticket = msgspec.structs.replace(ticket, follows=before)
     value = canonical.encode_struct(ticket)
     step = Transition(ticket=msgspec.Raw(value))
     void: Changes = {"ticket": ticket.id, "approved": None, "approved_fingerprint": None}
@@ -270,6 +274,13 @@ def keep_decision(space: Space, before: str, parameters: str | None) -> str:
     else:
         decided = earlier.id if earlier.decision is not None else None
     return canonical.encode_struct(msgspec.structs.replace(awaited, decided=decided)).decode()
+
+
+def followed(space: Space, ticket: Ticket) -> Iterator[Ticket]:
+    """Yield the questions that the call of a ticket waited for before, newest first."""
+    while ticket.follows is not None:
+        ticket = read(space, ticket.follows).ticket
+        yield ticket
 
 
 def decided_before(ticket: Ticket) -> str | None:

@@ -59,6 +59,7 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     repeat: Repeat | None
     asked: str | None  # JSON text: the arguments that the ticket is about
     value: str | None  # JSON text: what was decided, for `edit` and `answer`
+    named: str  # the whole id that was asked for: the call's, or that of one of its tickets
     passed: tuple[Passed, ...] = ()  # oldest first
 
     @property
@@ -101,6 +102,7 @@ def trace(space: Space, id: str, *, history: bool = True) -> Traced:
         repeat=tickets.repeat_of(space, ticket) if ticket else None,
         asked=_text(space, ticket.args) if ticket else None,
         value=_text(space, ticket.decision.value) if ticket and ticket.decision else None,
+        named=id,
         passed=tuple(_passed(space, record)) if history else (),
     )
 

@@ -40,6 +40,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str | None = None
     value: Digest | None = None  # a body: JSON text of the new arguments (edit) or of the result (answer)
     value_size: int = 0
+    op_id: str | None = None  # of the request that made it; the request sent again decides nothing else
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +64,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_timeout: OnTimeout = "expire"
     resume: Resume = "run"  # after a decision: run the tool, or use the value as result or as arguments
     decision: Decision | None = None  # None: it is open
+    follows: str | None = None  # the question that the same call waited for before; None: it is the first
 
     @property
     def is_timer(self) -> bool:

@@ -559,16 +559,17 @@ class LimitedThread(_LimitedReads, Thread):
 
     def decide(
         self,
-        call: str,
+        question: str,
         verdict: Verdict,
         *,
         value: Any = None,
         by: str | None = None,
         why: str | None = None,
+        op_id: str | None = None,
     ) -> Ticket:
         """Decide about a call whose timeline is seen."""
-        self.check_own_call(call)
-        return super().decide(call, verdict, value=value, by=by, why=why)
+        self.check_own_call(question)
+        return super().decide(question, verdict, value=value, by=by, why=why, op_id=op_id)
 
     def reconcile(self, call: str, *, by: str | None = None) -> CallRecord:
         """Ask the tool of a call whose timeline is seen."""

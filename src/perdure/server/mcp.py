@@ -147,7 +147,7 @@ class _ApprovalsArguments(_ToolArguments, frozen=True, kw_only=True):
 
 class _DecideArguments(_ToolArguments, frozen=True, kw_only=True):
     thread: _Thread
-    call: Annotated[str, Meta(description="The id of the call, as `approvals` names it")]
+    ticket: Annotated[str, Meta(description="The id of the question, which `approvals` has as `id`")]
     verdict: Literal["approve", "deny"]
     why: Annotated[str | None, Meta(description="The reason; if the call is denied, the model gets it")] = (
         None

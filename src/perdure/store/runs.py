@@ -260,31 +260,37 @@ class Runs(Line, ABC):
 
     def decide(
         self,
-        call: str,
+        question: str,
         verdict: Verdict,
         *,
         value: Any = None,
         by: str | None = None,
         why: str | None = None,
+        op_id: str | None = None,
     ) -> Ticket:
         """Decide about a call that waits: `approve`, `deny`, `edit` (value: arguments), `answer` (value: result).
 
+        `question` is the id of the ticket, as in `result.approvals[0].id`.  The id of its call does as well, for the
+        first question about it: where there was one before, that raises `Conflict`, and nothing is decided.
         It may be a call of a child run that a run on this timeline waits for.
 
         The decision is durable when this returns; `resume` continues the run.  The same decision again changes
-        nothing, another one raises `Decided`.  Raises `Sealed` on a timeline that takes no more writes: fork it to
+        nothing, another one raises `Decided`.  With an `op_id` the request that names the call may be sent again, too: it
+        gives the first decision, also when the call is asked about again by then.  Raises `Sealed` on a timeline that takes no more writes: fork it to
         decide there.  `by` is the person who decides; from the effect `financial` up it is
         required, else `Invalid` is raised.
         """
-        names.check_id("call", call)
-        space, line = decisions.place_of(self._space, call, self.timeline)
+        names.check_id("call", question)
+        if op_id is not None:
+            names.check_op_id(op_id)
+        space, line = decisions.place_of(self._space, question, self.timeline)
         hold = reader.hold_of(space, line)
         if hold.sealed:
             raise Sealed(line)
         text = None if verdict in ("approve", "deny") and value is None else _json_text(value)
         decided = decisions.decide(
             space,
-            call,
+            question,
             verdict,
             line=line,
             head=hold.head.commit,
@@ -293,6 +299,7 @@ class Runs(Line, ABC):
             why=why,
             rework=self._rework() if space is self._space else None,
             also=lambda ticket: take.waking(space, ticket, line),
+            op_id=op_id,
         )
         if decided.first:
             queue.ring(self._env())

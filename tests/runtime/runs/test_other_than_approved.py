@@ -55,7 +55,7 @@ def test_arguments_that_a_person_made_equal_to_a_payment_are_asked_about(store: 
     assert "was done before; the model had asked for other arguments" in question
     assert world.counted() == {"3 EUR": 1}
     thread = finishing_on(store, world)
-    thread.decide(thread.approvals()[0].call, "approve", by="ann")
+    thread.decide(thread.approvals()[0].id, "approve", by="ann")
     assert thread.resume().status == "succeeded"
     assert world.counted() == {"3 EUR": 2}
 
@@ -102,7 +102,7 @@ def test_the_new_question_is_decided_like_any_other(
     thread = _changed(store, world)
     (asked,) = thread.resume().approvals
 
-    thread.decide(asked.call, "approve" if verdict == "approve" else "deny", by="ann")
+    thread.decide(asked.id, "approve" if verdict == "approve" else "deny", by="ann")
 
     assert thread.resume().status == "succeeded"
     assert world.counted() == paid

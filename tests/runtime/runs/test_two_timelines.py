@@ -166,7 +166,7 @@ def test_approved_on_both_lines_it_is_sent_by_one(asked: Thread, world: World, f
     assert list(waits.approvals) == other.approvals()
     assert world.counted() == {"ann": 1}
 
-    other.decide(waits.approvals[0].call, "deny")
+    other.decide(waits.approvals[0].id, "deny")
 
     assert other.resume().status == "succeeded"
     assert world.counted() == {"ann": 1}
@@ -249,7 +249,7 @@ def test_a_fork_of_a_fork_decides_for_itself(asked: Thread, world: World) -> Non
     (repeat,) = fork.resume().approvals
     inner = fork.fork("inner")
 
-    inner.decide(repeat.call, "approve")
+    inner.decide(repeat.id, "approve")
     result = inner.resume()
 
     assert result.status == "succeeded"

@@ -244,7 +244,7 @@ async def _given(env: RunEnvironment, turn: Turn) -> Result:
         result = await control.run(env, messages, id=id, retry=False)
         while result.status == "waiting" and result.approvals:
             for ticket in result.approvals:
-                await env.run_blocking(partial(_deny, env, ticket.call))
+                await env.run_blocking(partial(_deny, env, ticket.id))
             result = await control.resume(env, result.run)
     except RunFailed as failed:
         if not isinstance(failed.run, Result):
@@ -253,12 +253,12 @@ async def _given(env: RunEnvironment, turn: Turn) -> Result:
     return result
 
 
-def _deny(env: RunEnvironment, call: str) -> None:
-    space, line = decisions.place_of(env.space, call, env.timeline)  # a child run's is on its own thread
+def _deny(env: RunEnvironment, question: str) -> None:
+    space, line = decisions.place_of(env.space, question, env.timeline)  # a child run's is on its own thread
     try:
         decisions.decide(
             space,
-            call,
+            question,
             "deny",
             line=line,
             head=reader.head_of(space, line).commit,

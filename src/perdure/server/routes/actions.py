@@ -18,6 +18,7 @@ from msgspec import UNSET
 from perdure import aio
 from perdure.aio.proxy import EventIterator
 from perdure.errors import Conflict, Invalid, NotFound
+from perdure.ledger.trace import Traced
 from perdure.model import names
 from perdure.model.commit import Act
 from perdure.model.digest import Digest
@@ -507,9 +508,13 @@ def _head_at(thread: Thread, commit: Digest) -> Head:
 
 
 class DecideBody(BaseBody, frozen=True, kw_only=True):
-    """The call, the verdict, new arguments (edit) or a result (answer), and why."""
+    """The question, the verdict, new arguments (edit) or a result (answer), and why.
 
-    call: str
+    `ticket` is the `id` of the approval.  `call` alone will do for the first question about a call.
+    """
+
+    ticket: str | None = None
+    call: str | None = None
     verdict: Verdict
     value: Any = None
     why: str | None = None
@@ -517,13 +522,46 @@ class DecideBody(BaseBody, frozen=True, kw_only=True):
 
 @route("POST", "/v1/threads/{thread}/decide", "decide", if_match=False)
 def decide(call: HttpCall, body: DecideBody) -> DecidedCall:
-    """Decide about a call that waits; the decision is recorded under the name of the credential."""
+    """Decide a question; the decision is recorded under the name of the credential.
+
+    With an Idempotency-Key the request sent again gets the first decision, also when the call is asked about again.
+    """
     call.check_changeable()
     thread = call.thread()
-    asked = call_seen_from(thread, body.call, None)
+    asked = _question(thread, body)
     on = thread if asked.ticket is None else thread.on(asked.ticket.timeline)
-    ticket = on.decide(asked.record.id, body.verdict, value=body.value, by=call.access.name, why=body.why)
-    return DecidedCall.of(on, ticket, again=asked.ticket is not None and asked.ticket == ticket)
+    ticket = on.decide(
+        asked.named, body.verdict, value=body.value, by=call.access.name, why=body.why, op_id=call.op_id
+    )
+    before = asked.ticket is not None and asked.ticket.id != ticket.id
+    return DecidedCall.of(on, ticket, again=before or asked.ticket == ticket)
+
+
+def _question(thread: Thread, body: DecideBody) -> Traced:
+    """Read what a decision is about; raises `Invalid` unless it names one question or call, `NotFound` if there is none."""
+    named = body.call if body.ticket is None else body.ticket
+    if named is None:
+        raise Invalid(
+            "the decision names no question; nothing was decided.",
+            code="question_missing",
+            advice="Send the id of the approval as ticket.",
+        )
+    asked = call_seen_from(thread, named, None)
+    if body.ticket is not None and (asked.ticket is None or asked.named != asked.ticket.id):
+        raise NotFound(
+            f"there is no question '{named}' here; nothing was decided.",
+            code="ticket_not_found",
+            ticket=named,
+        )
+    if body.call is not None and call_seen_from(thread, body.call, None).record.id != asked.record.id:
+        raise Invalid(
+            f"question '{named}' is about call '{asked.record.id}' and not about '{body.call}'; nothing was decided.",
+            code="options_conflict",
+            advice="Send the ticket alone.",
+            ticket=named,
+            call=body.call,
+        )
+    return asked
 
 
 class ReleasedThread(msgspec.Struct, frozen=True, kw_only=True):

@@ -405,7 +405,9 @@ def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str
     refused: Decided | None = None
     for ticket, answer in asked:
         try:
-            thread.decide(ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why)
+            thread.decide(
+                answer.ticket or ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why
+            )
         except Decided as error:
             refused = refused or error
     if run is None:

@@ -19,7 +19,6 @@ import msgspec
 from perdure.cli.commands.approvals.show import diff_of
 from perdure.cli.commands.calls.show import show_json
 from perdure.cli.input.json_input import GivenArguments, GivenValue, parsed, with_argument
-from perdure.cli.input.lookup import named
 from perdure.cli.input.stores import writing
 from perdure.cli.input.user_code import OptionalCode, with_code
 from perdure.cli.input.users import decided_by
@@ -70,9 +69,7 @@ class DecideAnswer(DecidedCall, Answer, frozen=True, kw_only=True):
                 value = with_argument(in_json(asked.asked), edited)
                 value = parsed(edited, "--value") if value is None else value
             with with_code(store, thread, code, line) as found:
-                ticket = found.decide(
-                    named(store.thread(thread), call), verdict, value=value, by=decided_by(by), why=why
-                )
+                ticket = found.decide(asked.named, verdict, value=value, by=decided_by(by), why=why)
                 again = asked.ticket is not None and asked.ticket == ticket
                 repeats = ticket.message if ticket.action == "repeat" else None
                 return msgspec.structs.replace(cls.of(found, ticket, again=again), repeats=repeats)

@@ -90,7 +90,7 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
             show_json(screen, decision.value)
 
     def _advise(self, screen: Screen) -> None:
-        place = (self.thread, self.ticket.call)
+        place = (self.thread, self.ticket.id)
         screen.suggest("Decide: ", "approvals", "approve", *place)
         screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
         screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")

@@ -107,7 +107,7 @@ def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Tic
             return said if said.startswith("/") else ""
         try:
             value = None if said in ("approve", "deny") else _value(screen, terminal, said, traced, ticket)
-            thread.decide(ticket.call, _VERDICTS[said], value=value, by=os_user())
+            thread.decide(ticket.id, _VERDICTS[said], value=value, by=os_user())
         except (PerdureError, ValueError) as error:
             screen.say((str(error), "warn"))
             continue
@@ -116,7 +116,7 @@ def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Tic
 
 def show_waiting(screen: Screen, thread: Thread, ticket: Ticket) -> None:
     """Say that the call waits, and how it can be decided."""
-    screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.call)
+    screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.id)
 
 
 def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced, ticket: Ticket) -> object:
