@@ -250,6 +250,7 @@ def commands() -> dict[str, list[str]]:
         "memory unpin": ["item", "--owner", "ann"],
         "memory log": ["--owner", "ann"],
         "memory moves": ["--owner", "ann"],
+        "memory keep": ["item", "--owner", "ann"],
         "memory undo": ["--owner", "ann"],
         "memory redo": ["--owner", "ann"],
         "artifacts ls": ["shopping"],

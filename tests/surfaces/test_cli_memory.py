@@ -11,7 +11,7 @@ import pytest
 
 import perdure
 from perdure.cli.input.users import os_user
-from tests.memory.remembering import forgetting
+from tests.memory.remembering import forgetting, remembering
 from tests.surfaces.pty_session import PtySession
 from tests.surfaces.shell import Shell
 
@@ -443,6 +443,24 @@ def test_the_moves_of_a_memory_have_its_undos(shell: Shell, kept: str) -> None:
     assert commit in rows[1]
     shell.ok("memory", "restore", "drink", "--owner", "ann", "--at", commit)
     assert "Put one item back: perdure memory restore ITEM --owner ann --at COMMIT" in session.shown
+
+
+def test_an_item_of_a_thread_is_kept(shell: Shell) -> None:
+    """Its turn can be undone without it, and it still names the thread; control: another item of that kind goes."""
+    with perdure.open(shell.store) as store:
+        for name in ("stays", "goes"):
+            remembering(store, f"t-{name}", f"likes {name}", name=name)
+
+    told = shell.ok("memory", "keep", "stays", "--owner", "ann").out
+    for name in ("stays", "goes"):
+        shell.ok("threads", "undo", f"t-{name}")
+    items = shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]
+    (kept, *_) = shell.ok("memory", "log", "stays", "--owner", "ann", "--json").json["commits"]
+
+    assert told == "Kept for ann, whatever becomes of thread t-stays: stays\n"
+    assert [(each["id"], each["source"]["thread"]) for each in items] == [("stays", "t-stays")]
+    assert (kept["did"], kept["by"]) == ("kept", os_user())
+    assert shell("memory", "keep", "never", "--owner", "ann").code == 3
 
 
 def test_one_item_is_put_back_and_others_stay(shell: Shell, kept: str) -> None:

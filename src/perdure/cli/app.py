@@ -45,6 +45,7 @@ _SHARED = {
     "approvals edit": "decide",
     "approvals answer": "decide",
     "memory edit": "add",
+    "memory keep": "restore",
     "memory unpin": "pin",
     "memory log": "history",
     "memory moves": "history",

@@ -140,6 +140,7 @@ _MEMORY = {
     "moves": "List what was done to an owner's memory with every undo and redo, newest first",
     "add": "Add an item to the memory of an owner",
     "edit": "Correct an item; its past stays in the history",
+    "keep": "Make an item independent of the thread that wrote it",
     "pin": "Show an item to every run of the owner, whatever the input says",
     "unpin": "Show an item only to runs whose input it matches",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",

@@ -1,4 +1,4 @@
-"""`perdure memory restore`."""
+"""`perdure memory restore` and `keep`: one item is put back, or made independent of the thread that wrote it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.errors import NotFound
 from perdure.shapes.store import MemoryShape
 from perdure.shapes.text import shortened
 
-__all__ = ["MemoryRestored", "restore"]
+__all__ = ["MemoryKept", "MemoryRestored", "keep", "restore"]
 
 _TEXT_SHOWN = 200
 
@@ -85,3 +85,30 @@ def restore(
             unchanged=before is not None and before.reference == restored.reference,
             replaced=None if before is None else before.text,
         )
+
+
+class MemoryKept(Answer, frozen=True, kw_only=True):
+    """An item that depends on no thread now."""
+
+    item: MemoryShape
+
+    def show(self, screen: Screen) -> None:
+        """Print one sentence."""
+        source = "" if self.item.source is None else f", whatever becomes of thread {self.item.source.thread}"
+        screen.sentence(f"Kept for {self.item.owner}{source}: ", (self.item.id, "digest"))
+
+
+def keep(
+    item: Annotated[str, Parameter(name="ITEM", help="The item's id")],
+    /,
+    *,
+    owner: Owner,
+    op_id: OpId = None,
+    everywhere: Everywhere = EVERYWHERE,
+) -> MemoryKept:
+    """Make an item independent of the thread that wrote it
+
+    An undo of that turn, or the removal of that thread, no longer takes it away.
+    """
+    with writing(everywhere) as store, memory_with(store, owner, item) as (memory, whole):
+        return MemoryKept(item=MemoryShape.of(memory.keep(whole, op_id=op_id, author=os_user())))
