@@ -56,7 +56,7 @@ export interface CallDetail { thread: string; call: Call; reconcilable: boolean;
 export interface Ticket {
   thread: string; id: string; call: string; tool: string; effect: string; idempotent: boolean; arguments: Json;
   action: string; repeat: string | null; message: string; timeline: string; run: string | null; asked_at: string; age_seconds: number;
-  expires_at: string | null; on_timeout: string; resume: string; parameters: Json; response_schema: Json;
+  expires_at: string | null; on_timeout: string; resume: string; parameters: Json; response_schema: Json; follows: string | null;
 }
 export interface ApprovalPage { approvals: Ticket[]; held: string[]; more: boolean; next?: string }
 export interface Decision { verdict: string; at: string; by: string | null; why: string | null; value: Json }

@@ -122,10 +122,10 @@ def decide(
     """Decide what a call waits for, on the timeline `line` whose head is `head`; `id` is the call's or the ticket's.
 
     An `op_id` names the request: sent again it gives the first decision, whatever the call waits for by then.
-    `also` returns what the same write changes for the run of the call.  `value` is the JSON text of new arguments (`edit`) or of the result (`answer`).  Raises `Decided` if it was decided
-    otherwise, `Conflict` if it waits for nothing, is not in the history of the timeline, or is named by its call and was
-    asked about before, `Invalid` for a value that
-    does not fit, or without `by` for an effect from `financial` up, `Held` if the thread came from another store and
+    `also` returns what the same write changes for the run of the call.  `value` is the JSON text of new arguments (`edit`)
+    or of the result (`answer`).  Raises `Decided` if it was decided otherwise, `Conflict` if it waits for nothing, is
+    not in the history of the timeline, or `id` is a call's that was asked about before, `Invalid` for a value that does
+    not fit, or without `by` for an effect from `financial` up, `Held` if the thread came from another store and
     was not released; nothing was written then.  An edit that changes nothing is an approval.
     """
     wanted = _request(verdict, value, by, why, rework, op_id)
@@ -154,18 +154,26 @@ def decide(
         if id != asked.ticket.id:
             _check_first_question(space, asked.ticket)
         _check_value(asked.ticket, wanted)
-        transition = (
-            _copying(space, current.record, asked.ticket, line, wanted, now)
-            if elsewhere
-            else deciding(current, asked, wanted.at(now), value=wanted.value, rework=rework)
-        )
-        if verdict == "deny" and asked.ticket.action == "repeat":
-            transition = transition.also(cells=repeat_guard.denying(space, transition.record))
+        transition = _decided_by(space, current, asked, line, wanted, now)
         if also is not None:
             transition = transition.also(cells=also(asked.ticket))
         moved = calls.post_first(space, transition)
         if moved is not None:
             return DecisionOutcome(tickets.read(space, transition.record.ticket or "").ticket, moved, True)
+
+
+def _decided_by(
+    space: Space, current: VersionedCall, asked: StoredTicket, line: str, wanted: _DecisionRequest, now: int
+) -> CallTransition:
+    """Return the transition of a person's decision on a timeline."""
+    transition = (
+        _copying(space, current.record, asked.ticket, line, wanted, now)
+        if line != asked.ticket.timeline
+        else deciding(current, asked, wanted.at(now), value=wanted.value, rework=wanted.rework)
+    )
+    if wanted.verdict == "deny" and asked.ticket.action == "repeat":
+        transition = transition.also(cells=repeat_guard.denying(space, transition.record))
+    return transition
 
 
 def deciding(

@@ -484,6 +484,7 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
     resume: str  # what a decision leads to: run the tool, use it as the result, or as the arguments
     parameters: Any
     response_schema: Any
+    follows: str | None  # the question that the same call waited for before; null: it is the first
 
     @classmethod
     def of(cls, thread: Thread, ticket: Ticket, *, at_now: int) -> TicketShape:
@@ -526,6 +527,7 @@ class TicketShape(msgspec.Struct, frozen=True, kw_only=True):
             resume=ticket.resume,
             parameters=in_json(ticket.parameters),
             response_schema=in_json(ticket.response_schema),
+            follows=ticket.follows,
         )
 
 

@@ -90,7 +90,8 @@ class ApprovalShowAnswer(ApprovalDetail, Answer, frozen=True, kw_only=True):
             show_json(screen, decision.value)
 
     def _advise(self, screen: Screen) -> None:
-        place = (self.thread, self.ticket.id)
+        # The id of the call names its first question only.
+        place = (self.thread, self.ticket.id if self.ticket.follows else self.ticket.call)
         screen.suggest("Decide: ", "approvals", "approve", *place)
         screen.suggest("        ", "approvals", "deny", *place, "--why", "TEXT")
         screen.suggest("        ", "approvals", "edit", *place, "--value", "JSON")

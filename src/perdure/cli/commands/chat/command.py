@@ -116,7 +116,13 @@ def ask_decision(screen: Screen, terminal: Terminal, thread: Thread, ticket: Tic
 
 def show_waiting(screen: Screen, thread: Thread, ticket: Ticket) -> None:
     """Say that the call waits, and how it can be decided."""
-    screen.suggest("It waits. Decide it any time: ", "approvals", "show", thread.id, ticket.id)
+    screen.suggest(
+        "It waits. Decide it any time: ",
+        "approvals",
+        "show",
+        thread.id,
+        ticket.id if ticket.follows else ticket.call,
+    )
 
 
 def _value(screen: Screen, terminal: Terminal, verdict: str, traced: Traced, ticket: Ticket) -> object:
