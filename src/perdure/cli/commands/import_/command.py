@@ -1,11 +1,17 @@
-"""`perdure import`."""
+"""`perdure import`.
+
+A saved conversation becomes a thread that is named like its file, and no thread has two files of one command.  The thread
+keeps in its state which files it is from, so a file finds its thread again, and another file of that name is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -23,7 +29,7 @@ from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
 from perdure.engines import registry
-from perdure.errors import Conflict, Invalid, NotFound, PerdureError
+from perdure.errors import Conflict, Forgotten, Invalid, NotFound, PerdureError
 from perdure.integrations.foreign_ids import thread_id
 from perdure.integrations.importers.import_sessions import ImportReport, import_sessions
 from perdure.integrations.importers.session import FORMATS
@@ -40,8 +46,12 @@ from perdure.shapes.conversation import losses_of
 from perdure.shapes.threads import HeadShape
 from perdure.store.open_store import open as open_store
 from perdure.store.store import Store
+from perdure.store.thread import Thread
 
 __all__ = ["import_"]
+
+_FILES = "/import/files"  # in the state: the files of saved conversations that the thread is named after
+_PARTS_MAX = 8  # of a path, in the name of a thread
 
 
 def _new_store(address: str) -> str | None:
@@ -217,7 +227,7 @@ def _import_sessions(
         ):
             for source, saved in found:
                 before = sum(each.messages for each in reports)
-                with _refusing(source, refused, alone=len(sources) == len(found) == 1):
+                with _refusing(source, refused, everywhere, alone=len(sources) == len(found) == 1):
                     if saved is None:
                         report = import_sessions(
                             store,
@@ -230,11 +240,16 @@ def _import_sessions(
                             progress=lambda at, before=before: told("message", before + at.messages),
                         )
                     else:
-                        _check_untaken(store, saved, owner)
+                        _check_untaken(store, saved.thread, source, saved.said, agent=agent, owner=owner)
                         added = _added(store, saved, agent=agent, owner=owner, once=True)
+                        _remember(store.thread(saved.thread), source)
                         report = of_conversation(added, source)
                     reports.append(report)
-    refused += [RefusedShape.of(each.source, each.error) for report in reports for each in report.refused]
+    refused += [
+        RefusedShape.of(each.source, each.error, everywhere.store)
+        for report in reports
+        for each in report.refused
+    ]
     return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
 
 
@@ -252,14 +267,16 @@ def _check_words(sources: Sequence[str], format: str | None) -> None:
 
 
 @contextmanager
-def _refusing(source: str, refused: list[RefusedShape], *, alone: bool) -> Generator[None]:
+def _refusing(
+    source: str, refused: list[RefusedShape], everywhere: Everywhere, *, alone: bool
+) -> Generator[None]:
     """List an error of the block under its source; one of a source that is `alone` is raised."""
     try:
         yield
     except PerdureError as error:
         if alone:
             raise
-        refused.append(RefusedShape.of(source, error))
+        refused.append(RefusedShape.of(source, error, everywhere.store))
 
 
 def _planned(
@@ -273,17 +290,21 @@ def _planned(
 
     A saved conversation comes with its file, a directory of them as its files; None: the source holds sessions.
     """
-    planned: list[tuple[str, _Conversation | None]] = []
+    named: list[tuple[str, list[str]]] = []  # the sources, each with the files of its saved conversations
     others: list[str] = []
     for source in sources:
-        with _refusing(source, refused, alone=len(sources) == 1):
+        with _refusing(source, refused, everywhere, alone=len(sources) == 1):
             files, none = _saved_conversations(source, format)
             others += none
-            planned += [] if files else [(source, None)]
-            for file in files:
-                with _refusing(file, refused, alone=len(sources) == 1 and files == [source]):
-                    name = thread_id(Path(file).stem)
-                    planned.append((file, _read_conversation(name, file, format, agent, everywhere)))
+            named.append((source, files))
+    threads = _threads_of(everywhere.store, [(file, source) for source, files in named for file in files])
+    planned: list[tuple[str, _Conversation | None]] = []
+    for source, files in named:
+        planned += [] if files else [(source, None)]
+        for file in files:
+            with _refusing(file, refused, everywhere, alone=len(sources) == 1 and files == [source]):
+                name = threads[_place_of(file)]
+                planned.append((file, _read_conversation(name, file, format, agent, everywhere)))
     return planned, others
 
 
@@ -372,6 +393,8 @@ def _import_messages(
             once=not (again or whole),
             op_id=op_id,
         )
+        if timeline == MAIN and file != "-" and _is_from_files(kept := store.thread(added.thread), file):
+            _remember(kept, file)
     return msgspec.structs.replace(added, store_made=made)
 
 
@@ -413,18 +436,145 @@ def _read_conversation(
     return _Conversation(thread, file, given, lines, ready, format, (*system, *context.messages))
 
 
-def _check_untaken(store: Store, found: _Conversation, owner: str | None) -> None:
-    """Raise `Conflict` if the thread that is named like a file has messages, and none of that file."""
+def _place_of(file: str) -> str:
+    """Return the path of a file without links, as text that can be stored."""
+    path = os.path.realpath(Path(file).expanduser())
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _threads_of(address: str, files: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the thread of each file, by its place; each comes with the source that was named, itself or its directory.
+
+    It is the one that the file was imported to before; else it is named like the file without its ending, and where several
+    files have that name, by the path below the directory, as far as it tells them apart.
+    """
+    sources = {_place_of(file): _place_of(source) for file, source in files}
+    kept: dict[str, str] = {}
+    with suppress(NotFound), open_store(address, read_only=True) as store:
+        kept = {place: name for place in sources if (name := _imported_to(store, place)) is not None}
+    names = {place: (kept[place],) if place in kept else _names(place, sources) for place in sources}
+    level = dict.fromkeys(names, 0)
+    while True:
+        found = {place: each[level[place]] for place, each in names.items()}
+        times = Counter(found.values())
+        shared = [at for at in found if times[found[at]] > 1 and level[at] + 1 < len(names[at])]
+        if not shared:
+            return found
+        for place in shared:
+            level[place] += 1
+
+
+def _names(place: str, sources: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that the thread of a file can have, the shortest first; no other file has the last one."""
+    path, source = PurePath(place), sources[place]
+    common = os.path.commonpath([os.path.dirname(each) for each in sources])  # of texts
+    below = path.relative_to(common if source == place else source)
+    whole = path.relative_to(common)
+    texts = (path.stem, below.with_suffix("").as_posix(), whole.with_suffix("").as_posix(), whole.as_posix())
+    return tuple(map(thread_id, texts))
+
+
+def _imported_to(store: Store, place: str) -> str | None:
+    """Return the thread that has the name of a file, or of an end of its path, and is from that file."""
+    path = PurePath(place)
+    for named in (path.with_suffix(""), path):
+        for parts in range(1, min(len(path.parts), _PARTS_MAX)):
+            name = thread_id("/".join(named.parts[-parts:]))
+            with suppress(NotFound):
+                if place in _files_of(store.thread(name)):
+                    return name
+    return None
+
+
+def _files_of(thread: Thread) -> list[str]:
+    stored: Any = None
+    with suppress(Forgotten):
+        stored = thread.get(_FILES, default=None)
+    return cast("list[str]", stored) if isinstance(stored, list) else []
+
+
+def _remember(thread: Thread, file: str) -> None:
+    """Keep in the thread that it is from this file."""
+    known, place = _files_of(thread), _place_of(file)
+    if place not in known:
+        with thread.change("import", on_conflict="rebase") as change:
+            change.put(_FILES, [*known, place])
+
+
+def _is_from_files(thread: Thread, file: str) -> bool:
+    """True if the thread knows of a file that it is from, or is named like the end of the path of this one."""
+    ending = f"/{thread.id}" if "/" in thread.id else None
+    return bool(_files_of(thread)) or (ending is not None and _without_suffix(file).endswith(ending))
+
+
+def _without_suffix(file: str) -> str:
+    return PurePath(_place_of(file)).with_suffix("").as_posix()
+
+
+def _check_untaken(
+    store: Store, name: str, file: str, said: Sequence[Message], *, agent: str | None, owner: str | None
+) -> None:
+    """Raise `Conflict` if the thread that is named like a file is from another one.
+
+    One that does not know its files has to have everything of the file, or the file everything that the thread has.
+    """
     with suppress(NotFound):
-        words = [entry.words for entry in store.thread(found.thread, owner=owner).transcript()]
-        if words and not said_by([each for each in words if each]) & said_by(found.said):
-            raise Conflict(
-                f"thread '{found.thread}' is not from {found.file}: they have no message in common; nothing was imported.",
-                code="import_thread_taken",
-                advice="Name another thread with --thread.",
-                thread=found.thread,
-                file=found.file,
-            )
+        thread = store.thread(name, owner=owner)
+        entries = thread.transcript()
+        words = [entry.words for entry in entries]
+        files = _files_of(thread)
+        if words and not said_by([each for each in words if each]) & said_by(said):
+            why = f"thread '{name}' is not from {file}: they have no message in common"
+        elif files and _place_of(file) not in files:
+            why = f"thread '{name}' is from {files[-1]}, not from {file}"
+        elif not files and _is_apart([e.words for e in entries if e.words and e.redaction is None], said):
+            why = f"thread '{name}' is not from {file}: each has messages that the other has not"
+        else:
+            return
+        other = _unused_name(store, _longer(file, name))
+        agent = shlex.quote(agent or thread.agent)
+        new, old = shlex.join([file, "--thread", other]), shlex.join([file, "--thread", name])
+        raise Conflict(
+            f"{why}; nothing of {file} was imported.",
+            code="import_thread_taken",
+            advice=f"Import it to another thread with `perdure import {new} --agent {agent}`; if it is the same "
+            f"conversation, with `perdure import {old}`.",
+            thread=name,
+            file=file,
+            files=files,
+        )
+
+
+def _longer(file: str, name: str) -> str:
+    """Return the name of a file with that of its directory."""
+    longer = thread_id("/".join(_without_suffix(file).split("/")[-2:]).lstrip("/"))
+    return f"{name}-2" if longer == name else longer
+
+
+def _unused_name(store: Store, name: str) -> str:
+    """Return `name` if no thread has it, else with the first number that makes it new."""
+    tried, number = name, 1
+    with suppress(NotFound):
+        while True:
+            store.thread(tried)
+            number += 1
+            tried = f"{name}-{number}"
+    return tried
+
+
+def _is_apart(there: Sequence[Message], here: Sequence[Message]) -> bool:
+    """True if each of the two has words that the other has not; words of the system do not count."""
+    ours, theirs = _texts(there), _texts(here)
+    return bool(ours - theirs) and bool(theirs - ours)
+
+
+def _texts(messages: Sequence[Message]) -> Counter[tuple[str, str]]:
+    return Counter(
+        (message.role, block.text)
+        for message in messages
+        for block in message.content
+        if isinstance(block, Text) and message.role != "system"
+    )
 
 
 def _added(

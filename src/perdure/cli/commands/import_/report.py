@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from perdure.cli.errors import CODES
-from perdure.cli.hints import explain
+from perdure.cli.hints import Subject, explain
 from perdure.cli.output.answer import Answer
 from perdure.cli.output.formatting import count
 from perdure.cli.output.ledger_words import show_losses
 from perdure.cli.output.screen import Column, Screen
+from perdure.cli.usage import to_be_named
 from perdure.errors import Conflict, PerdureError, Refused
 from perdure.integrations.importers.import_sessions import ImportReport
 from perdure.integrations.importers.write import SessionReport
@@ -127,9 +128,10 @@ class RefusedShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
     @classmethod
-    def of(cls, source: str, error: PerdureError) -> RefusedShape:
-        """Return the error for a source as programs read it."""
-        return cls(source=source, code=error.code, why=" ".join(explain(error)).rstrip())
+    def of(cls, source: str, error: PerdureError, store: str) -> RefusedShape:
+        """Return the error for a source as programs read it, with the store in its commands if they need it."""
+        why = " ".join(explain(error, Subject(store=to_be_named(store)))).rstrip()
+        return cls(source=source, code=error.code, why=why if source in why else f"{source}: {why}")
 
 
 class ImportedSessions(Answer, frozen=True, kw_only=True):
@@ -187,7 +189,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         several = self.sources > 1
         rows = [
             (
-                Path(each.source).name if several else "",
+                each.source if several else "",
                 each.thread or "",
                 str(each.messages),
                 str(each.calls),
@@ -228,7 +230,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         """Return the losses of a session; with its file and its thread if there are several."""
         if len(self.sessions) == 1:
             return session.losses
-        place = f"{Path(session.source).name} ({session.thread})"
+        place = f"{session.source} ({session.thread})"
         return [msgspec.structs.replace(each, where=f"{place}: {each.where}") for each in session.losses]
 
 

@@ -1,0 +1,138 @@
+"""`perdure import` of several saved conversations: each has its thread, and what is refused is named by its file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from tests.surfaces.shell import Ended, Shell
+
+ANN = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello!"}]
+BOB = [*ANN, {"role": "user", "content": "my IBAN is 42"}, {"role": "assistant", "content": "noted"}]
+
+
+def save(file: Path, said: object) -> None:
+    """Save a conversation, and make its directory."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(said))
+
+
+def threads(shell: Shell) -> dict[str, int]:
+    """How many messages each thread has."""
+    with perdure.open(shell.store) as store:
+        return {thread.id: len(thread.transcript()) for thread in store.threads()}
+
+
+def added(ended: Ended) -> list[tuple[str, str, int]]:
+    """The file, the thread and the new messages of each conversation."""
+    return [(each["source"], each["thread"], each["messages"]) for each in ended.json["sessions"]]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands that a text spells, without the name of the program."""
+    return [shlex.split(found)[1:] for found in re.findall(r"`(perdure [^`]+)`", text)]
+
+
+@pytest.mark.parametrize(("ann", "bob"), [(ANN, BOB), (BOB, ANN)])
+def test_files_of_the_same_name_are_a_thread_each(
+    empty: Shell, ann: list[dict[str, str]], bob: list[dict[str, str]]
+) -> None:
+    """Named by the path below the directory, and the table has the path; again adds nothing, and one that grew its rest."""
+    save(empty.directory / "d/ann/chat.json", ann)
+    save(empty.directory / "d/bob/chat.json", bob)
+    save(empty.directory / "d/eve/other.json", ANN)
+
+    told = empty.ok("import", "d", "--agent", "g").out
+    save(empty.directory / "d/bob/chat.json", [*bob, {"role": "user", "content": "Bye."}])
+    again = empty.ok("import", "d", "--json")
+
+    assert "d/ann/chat.json" in told
+    assert threads(empty) == {"ann/chat": len(ann), "bob/chat": len(bob) + 1, "other": 2}
+    assert [each[2] for each in added(again)] == [0, 1, 0]
+
+
+def test_files_that_are_named_one_by_one_are_told_apart_by_their_paths(empty: Shell) -> None:
+    """Also by their endings, and a file that is named twice is one."""
+    save(empty.directory / "ann/chat.json", ANN)
+    save(empty.directory / "ann/chat.jsonl", BOB)
+    save(empty.directory / "bob/chat.json", BOB)
+
+    empty.ok(
+        "import",
+        "ann/chat.json",
+        "./ann/chat.json",
+        "ann/chat.jsonl",
+        "bob/chat.json",
+        "--agent",
+        "g",
+        "--json",
+    )
+
+    assert threads(empty) == {"ann/chat.json": 2, "ann/chat.jsonl": 4, "bob/chat": 4}
+
+
+def test_another_file_of_the_same_name_is_refused_with_commands_that_import_it(empty: Shell) -> None:
+    """A later command, which has more or less than the thread; control: the same file, grown, goes on."""
+    save(empty.directory / "ann/chat.json", ANN)
+    save(empty.directory / "bob/chat.json", BOB)
+    empty.ok("import", "ann/chat.json", "--agent", "g")
+
+    refused = empty("import", "bob/chat.json", "--json")
+    apart, same = commands(refused.error["hint"])
+    empty.ok(*apart)
+    after = empty.ok("import", "bob/chat.json", "--json")
+    save(empty.directory / "ann/chat.json", [*ANN, {"role": "user", "content": "Bye."}])
+    empty.ok("import", "ann/chat.json")
+
+    assert (refused.code, refused.error["code"]) == (4, "import_thread_taken")
+    assert "ann/chat.json" in refused.error["message"]
+    assert same == ["import", "bob/chat.json", "--thread", "chat"]
+    assert added(after) == [("bob/chat.json", "bob/chat", 0)]
+    assert threads(empty) == {"bob/chat": 4, "chat": 3}
+
+
+def test_a_file_keeps_its_thread_when_another_of_its_name_comes(empty: Shell) -> None:
+    """And one that was named by its path keeps that name when it is imported alone."""
+    save(empty.directory / "d/ann/chat.json", ANN)
+    empty.ok("import", "d", "--agent", "g")
+    save(empty.directory / "d/bob/chat.json", BOB)
+
+    both = empty.ok("import", "d", "--agent", "g", "--json")
+    alone = empty.ok("import", "d/bob/chat.json", "--json")
+
+    assert added(both) == [("d/ann/chat.json", "chat", 0), ("d/bob/chat.json", "bob/chat", 4)]
+    assert added(alone) == [("d/bob/chat.json", "bob/chat", 0)]
+
+
+def test_a_file_that_was_moved_goes_on_after_it_was_named_with_its_thread(empty: Shell) -> None:
+    """Once; then its new place is known."""
+    save(empty.directory / "ann/chat.json", ANN)
+    empty.ok("import", "ann/chat.json", "--agent", "g")
+    save(empty.directory / "new/chat.json", BOB)
+
+    empty.ok("import", "new/chat.json", "--thread", "chat")
+    empty.ok("import", "new/chat.json")
+
+    assert threads(empty) == {"chat": 4}
+
+
+def test_a_thread_that_knows_no_file_takes_one_that_has_all_of_it(empty: Shell) -> None:
+    """Then it knows it; control: one that parts from it is refused, with its file."""
+    parted: list[dict[str, Any]] = [*ANN, {"role": "user", "content": "Else?"}]
+    save(empty.directory / "ann/chat.json", BOB)
+    save(empty.directory / "bob/chat.json", parted)
+    empty.ok("import", "ann/chat.json", "--thread", "chat", "--agent", "g")
+
+    refused = empty("import", "bob/chat.json", "--json")
+    save(empty.directory / "ann/chat.json", [*BOB, {"role": "user", "content": "Bye."}])
+    grown = empty.ok("import", "ann/chat.json", "--json")
+
+    assert (refused.code, refused.error["code"]) == (4, "import_thread_taken")
+    assert "bob/chat.json" in refused.error["message"]
+    assert added(grown) == [("ann/chat.json", "chat", 1)]
