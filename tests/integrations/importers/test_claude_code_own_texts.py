@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure import Store
 from perdure.integrations.importers import import_sessions
-from perdure.integrations.importers.write import SessionReport
+from perdure.integrations.importers.report import SessionReport
 from tests.integrations.importers.claude_sessions import SESSION, ClaudeWriter
 from tests.integrations.importers.counts import sound
 

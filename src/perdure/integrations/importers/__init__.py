@@ -17,7 +17,7 @@ from perdure.integrations.importers.import_sessions import (
     RefusedSource,
     import_sessions,
 )
+from perdure.integrations.importers.report import SessionReport
 from perdure.integrations.importers.session import FORMATS
-from perdure.integrations.importers.write import SessionReport
 
 __all__ = ["import_sessions", "FORMATS", "ImportProgress", "ImportReport", "RefusedSource", "SessionReport"]

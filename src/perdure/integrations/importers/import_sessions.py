@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from perdure.errors import Invalid, NotFound, PerdureError, Unavailable
+from perdure.integrations.importers.report import SessionReport
 from perdure.integrations.importers.session import FORMATS, ForeignSession
 from perdure.integrations.importers.sources import SessionSource, find_sources, format_of
-from perdure.integrations.importers.write import SessionReport, write_session
+from perdure.integrations.importers.write import write_session
 from perdure.model import names
 from perdure.store.store import Store
 

@@ -11,7 +11,7 @@ same items: programs write ids of another kind or twice, and sealed reasoning th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
@@ -80,6 +80,7 @@ def _session(path: Path, connection: Connection, table: str, id: str, prefix: st
         format=FORMAT, id=id, thread=thread_id(FORMAT, prefix + id), source=str(path), api=API
     )
     session.facts = {"session": id, "table": table}
+    session.has_removed = _removed_up_to(_last_row(connection, table))
     items: dict[int, tuple[str, SourcePart]] = {}
     taken: set[str] = set()  # ids of items
     for row, data in rows:
@@ -92,6 +93,25 @@ def _session(path: Path, connection: Connection, table: str, id: str, prefix: st
     text = b"\n".join(_bytes(data) for _, data in rows)
     session.originals = [Original(name=f"{table}.jsonl", content=text)]
     return session
+
+
+def _last_row(connection: Connection, table: str) -> int:
+    """Return the highest number that a row of a table ever had, also one that is gone; 0 if SQLite does not keep it."""
+    kept = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sqlite_sequence'"
+    if connection.execute(kept).fetchone() is None:
+        return 0
+    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return found[0] if found is not None and isinstance(found[0], int) else 0
+
+
+def _removed_up_to(last: int) -> Callable[[str], bool]:
+    """Return what is true for the name of a row that was there, as `pop_item` removes one: its number was given out."""
+
+    def was_there(name: str) -> bool:
+        row = name.removeprefix(f"{FORMAT}:").partition("-")[0]
+        return row.isdigit() and int(row) <= last
+
+    return was_there
 
 
 def _bytes(data: object) -> bytes:

@@ -145,6 +145,8 @@ class ForeignSession(msgspec.Struct, kw_only=True):
     files: dict[str, SessionFile] = {}  # by the address that blocks of messages have for them
     kept: frozenset[str] = frozenset()  # files beside the source that the thread keeps, too
     torn: bool = False  # the last line is not complete
+    # True for the name of a part that the source had once and removed; False if it only does not have it.
+    has_removed: Callable[[str], bool] = lambda _: False
 
     @property
     def digest(self) -> str:

@@ -4,7 +4,8 @@ Each part of an entry has a name, which its commit carries, so the store knows w
 one that was interrupted goes on, and a session that has grown adds the rest.  The rest goes to the timeline whose last
 message it follows.  If the conversation went on here in the meantime, or the session itself forked, it goes to a new
 timeline that begins at the entry before it.  So `main` may not have the line that is current in the source: the report
-names the timeline that has it.  Entries that the source took back are undone here.  An entry that was edited in the
+names the timeline that has it.  An older copy of a session, which has nothing new and lacks what an import had before, is
+reported as one and changes nothing.  Entries that the source took back are undone here.  An entry that was edited in the
 source after it was imported is reported, and what was imported stands.
 
 Imported text becomes messages of the user, the assistant or a tool; a message of the system never does.  Calls enter
@@ -14,7 +15,7 @@ the ledger as made elsewhere, so none of them can be started here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, cast
@@ -38,6 +39,13 @@ from perdure.integrations.checkpoint_layout import (
 )
 from perdure.integrations.importers.convert import converted, shown_error
 from perdure.integrations.importers.foreign_data import plain
+from perdure.integrations.importers.report import (
+    CopyEnd,
+    SessionReport,
+    checkpoint_aside,
+    reply_in_two,
+    report_of,
+)
 from perdure.integrations.importers.session import (
     CarriedCheckpoint,
     ForeignSession,
@@ -64,31 +72,13 @@ from perdure.store.change import Change
 from perdure.store.store import Store
 from perdure.store.thread import Thread
 
-__all__ = ["SESSION_PATH", "SessionReport", "leaving_none_empty", "write_session"]
+__all__ = ["SESSION_PATH", "leaving_none_empty", "write_session"]
 
 _LINKS = "/import/links"
 _QUESTIONS_MAX = 500  # names that are looked up by one call of the engine
 _STEPS_MAX = 200  # of one write
 _STEP_BYTES_MAX = 1 << 20  # of the messages of one write, about
 _ORIGINAL_BYTES_MAX = 64 << 20  # a larger original is stored in pieces
-
-
-class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of importing one session."""
-
-    format: str
-    session: str
-    source: str
-    thread: str | None  # None: it has no message, so it made no thread
-    timelines: tuple[str, ...] = ()  # that have new messages
-    messages: int = 0  # that were added
-    calls: int = 0
-    calls_unknown: int = 0  # of them, those without a result: their outcomes are unknown
-    unmapped: Mapping[str, int] = {}  # what has no place in a transcript, by kind
-    losses: tuple[Loss, ...] = ()
-    edited: tuple[str, ...] = ()  # places in the source that say something else than when they were imported
-    torn: bool = False  # the last line was not complete; it is read when it is
-    current: str | None = None  # the timeline with the line that is current in the source; None: main has it
 
 
 def write_session(
@@ -98,7 +88,7 @@ def write_session(
 
     `agent` None: the agent that the thread has since an earlier import, else one that is named like the format.  Raises `Conflict`, having written nothing, if the thread belongs to another agent or owner.
     """
-    found = _report(session, None)
+    found = report_of(session)
     if not any(session.paths) and not session.carried:
         return found
     with leaving_none_empty(store, session.thread):
@@ -144,10 +134,13 @@ def _written(thread: Thread, session: ForeignSession, found: SessionReport) -> S
         writing.place(path)
     if session.paths:
         writing.settle()
+    older = writing.older_copy()
+    if older is not None:
+        return msgspec.structs.replace(found, edited=tuple(writing.edited.values()), older_copy=older)
     line = writing.carrying_line()
     writing.find_current(line)
     if session.carried and (line is None or line.timeline != MAIN):
-        writing.losses.append(_aside(line, tuple(writing.timelines)))
+        writing.losses.append(checkpoint_aside(line, tuple(writing.timelines)))
     try:
         writing.describe(line)
     except Invalid as error:
@@ -178,41 +171,13 @@ def _opened(store: Store, session: ForeignSession, agent: str | None, owner: str
     return store.thread(session.thread, agent=agent or session.format, owner=owner)
 
 
-def _report(session: ForeignSession, thread: str | None) -> SessionReport:
-    return SessionReport(
-        format=session.format,
-        session=session.id,
-        source=session.source,
-        thread=thread,
-        unmapped=dict(sorted(session.unmapped.items())),
-        losses=tuple(session.losses),
-        torn=session.torn,
-    )
-
-
-def _aside(line: Thread | None, new: Sequence[str]) -> Loss:
-    """Return what the report says of a newest checkpoint that is not where the saver goes on."""
-    if line is None:
-        messages = f"; its messages are on {', '.join(new)}" if new else ""
-        why = f"the graph has gone on here, so it goes on from its own state{messages}"
-        return Loss(kind="dropped", where="the newest checkpoint", what="checkpoint", why=why)
-    why = f"its messages do not follow main's, so it is on the timeline '{line.timeline}', and a graph goes on from main"
-    return Loss(kind="converted", where="the newest checkpoint", what="checkpoint", why=why)
-
-
 def _still_current(thread: Thread, timeline: str | None) -> str | None:
     """Return the timeline that was current in the source at the import before; None if main has its line by now."""
-    heads = {hold.head.timeline: hold.head.commit for hold in thread.timelines() if not hold.sealed}
+    heads = {hold.head.timeline: hold.head.commit for hold in thread.timelines()}
     space: Space = thread._space  # pyright: ignore[reportPrivateUsage]
     if timeline not in heads or reader.is_ancestor(space, heads[timeline], heads[MAIN]):
         return None
     return timeline
-
-
-def _split(part: SourcePart) -> Loss:
-    """Return what the report says of a reply that was not complete at the import before."""
-    why = "its beginning was imported before it was complete, so the rest is a message of its own"
-    return Loss(kind="converted", where=part.where, what="reply", why=why)
 
 
 class _Writing:
@@ -254,6 +219,55 @@ class _Writing:
         if last is not None or self._session.undone:
             self._take_back(last)
 
+    def older_copy(self) -> CopyEnd | None:
+        """Return where the source ends if it has nothing new, and lacks the end of what was imported before.
+
+        None if it removed what it lacks: a message that was taken back is an act of the source.
+        """
+        if self._session.carried or self.timelines or not self._session.paths:
+            return None
+        last = self._new(self._current_path())[0]
+        holds = self._thread.timelines()
+        lacking = self._lacking([hold.head.commit for hold in holds]) if last is not None else set[str]()
+        if not lacking or any(map(self._session.has_removed, lacking)):
+            return None
+        # Main is the first one.
+        held = [hold.head for hold in holds if reader.is_ancestor(self._space, last, hold.head.commit)]
+        if not held:
+            return None
+        there = len(reader.transcript(self._space, last))
+        every = len(reader.transcript(self._space, held[0].commit))
+        return CopyEnd(timeline=held[0].timeline, message=there, messages=every)
+
+    def _lacking(self, heads: Sequence[Digest | None]) -> set[str]:
+        """Return the names of imported parts that follow what the source has on the lines of `heads`."""
+        known, seen = set(self._known.values()), set[Digest]()
+        found: set[str] = set()
+        for head in heads:
+            for step in reader.recent(self._space, head):
+                if step.digest in seen:
+                    break
+                seen.add(step.digest)
+                if step.digest not in known:
+                    found |= self._names_in(step.changeset.events)
+                    continue
+                if not self.edited:  # a part that was edited has another name
+                    whole = (part for path in self._session.paths for entry in path for part in entry.parts)
+                    found |= self._names_in(step.changeset.events) - _names(whole)
+                break
+        return found
+
+    def _names_in(self, events: Sequence[Event]) -> set[str]:
+        """Return the names of the source for messages of a commit; empty if it has none."""
+        if not any(isinstance(event, MessageAppended) for event in events):
+            return set()
+        names = (event.name for event in events if isinstance(event, MomentNamed))
+        return {name for name in names if name.startswith(f"{self._session.format}:")}
+
+    def _current_path(self) -> Sequence[SessionEntry]:
+        """Return the path that is current in the source: where turns were taken back, the last one."""
+        return self._session.paths[-1 if self._session.undone else 0]
+
     def carrying_line(self) -> Thread | None:
         """Return the timeline that ends as the source does, where its graph can go on; None if there is none."""
         if not self._session.carried:
@@ -276,17 +290,14 @@ class _Writing:
         if self._session.carried:
             self.current = carrying.timeline if carrying is not None and carrying.timeline != MAIN else None
             return
-        # Where turns were taken back, the paths with them are before the one that is left.
-        paths = self._session.paths[-1:] if self._session.undone else self._session.paths[:1]
-        last = self._new(paths[0])[0] if paths else None
+        last = self._new(self._current_path())[0] if self._session.paths else None
         if last is None:
             return
         main = reader.head_of(self._space, MAIN).commit
         has_line = reader.is_ancestor(self._space, last, main)
         if has_line and not self._is_left(last, main):
             return
-        tips = [hold.head for hold in self._thread.timelines() if not hold.sealed]
-        self.current = next((head.timeline for head in tips if self._is_tip(head.commit, last)), None)
+        self.current = self._timeline_with(last)
         if self.current is None and has_line:
             name = next(name for name, commit in self._known.items() if commit == last)
             self.current = self._forked(name, last).timeline
@@ -299,8 +310,20 @@ class _Writing:
                 break
             events = step.changeset.events
             after = events if any(isinstance(event, MessageAppended) for event in events) else after
-        names = [event.name for event in after if isinstance(event, MomentNamed)]
-        return any(name.startswith(f"{self._session.format}:") for name in names)
+        return bool(self._names_in(after))
+
+    def _timeline_with(self, last: Digest) -> str | None:
+        """Return the timeline that ends with the message in `last`, or a sealed one that has it, as the old main does.
+
+        None if there is none, or it was dropped.
+        """
+        holds = [hold for hold in self._thread.timelines() if hold.head.timeline != MAIN]
+        for head in (hold.head for hold in holds if not hold.sealed):
+            if self._is_tip(head.commit, last):
+                return head.timeline
+        old = [hold.head for hold in reversed(holds) if hold.sealed]
+        found = (head.timeline for head in old if reader.is_ancestor(self._space, last, head.commit))
+        return next((name for name in found if self._thread.removal_state(name) is None), None)
 
     def _is_of_source(self, line: Thread) -> bool:
         """True if the checkpoint at the head of a timeline is of the source, or there is none: no graph went on here."""
@@ -334,7 +357,9 @@ class _Writing:
             elif line is not None and line.timeline == MAIN:
                 _put_checkpoint(change, root, message_ids)
 
-        if self.current is not None and root is None:  # so that it is described when it is made main
+        sealed = {hold.head.timeline for hold in self._thread.timelines() if hold.sealed}
+        if self.current is not None and self.current not in sealed and root is None:
+            # So that it is described when it is made main.
             with self._thread.on(self.current).change("import", on_conflict="rebase") as change:
                 self._put_description(change, originals)
 
@@ -442,14 +467,23 @@ class _Writing:
                     yield part
             for commit, parts in imported.items():
                 said = there.get(commit)
-                if said is not None and self._differs(entry, parts, said):
+                if said is not None and self._differs(entry, parts, said, commit):
                     yield from [part for part in parts if self._said(entry, [part]) - said] or parts[:1]
 
-    def _differs(self, entry: SessionEntry, parts: Sequence[SourcePart], there: Counter[object]) -> bool:
-        """True if parts say something else than the thread has; files that the source does not have any more do not count."""
+    def _differs(
+        self, entry: SessionEntry, parts: Sequence[SourcePart], there: Counter[object], commit: Digest
+    ) -> bool:
+        """True if parts say something else than the thread has.
+
+        Files that the source does not have any more do not count, nor does the rest of a reply that a copy cuts off.
+        """
         said = self._said(entry, parts)
+        if said == there:
+            return False
         if not any(part.lacks_files for part in parts):
-            return said != there
+            step = next(reader.recent(self._space, commit))
+            is_cut = not self._names_in(step.changeset.events) <= _names(parts)
+            return not is_cut or bool(said - there)
         is_result = any(isinstance(part.item, Message) and part.item.tool_results for part in parts)
         return not is_result and bool(said - there)
 
@@ -482,7 +516,7 @@ class _Writing:
             found, losses = converted(self._session, parts, entry)
             self.losses += losses
             if len(parts) < len(entry.parts) and any(each.role == "assistant" for each in found):
-                self.losses.append(_split(parts[0]))
+                self.losses.append(reply_in_two(parts[0]))
             self._converted[key] = tuple(found)
         messages = self._converted[key]
         if not messages:
@@ -564,6 +598,11 @@ class _Writing:
         """Note the commits of a batch, the newest of which is the head."""
         for step, commit in zip(reversed(batch), reader.recent(self._space, head.commit), strict=False):
             self._known |= dict.fromkeys(step.names, commit.digest)
+
+
+def _names(parts: Iterable[SourcePart]) -> set[str]:
+    """Return all names of parts."""
+    return {name for part in parts for name in (part.name, *part.also)}
 
 
 def _batches(steps: Sequence[ImportStep]) -> Iterator[list[ImportStep]]:

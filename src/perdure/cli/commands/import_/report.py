@@ -17,7 +17,7 @@ from perdure.cli.output.screen import Column, Screen
 from perdure.cli.usage import to_be_named
 from perdure.errors import Conflict, PerdureError, Refused
 from perdure.integrations.importers.import_sessions import ImportReport
-from perdure.integrations.importers.write import SessionReport
+from perdure.integrations.importers.report import CopyEnd, SessionReport
 from perdure.model.head import MAIN
 from perdure.providers.contract import Loss
 from perdure.shapes.conversation import LossShape, losses_of
@@ -99,6 +99,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
     edited: list[str]  # places in the source that say something else than when they were imported
     torn: bool  # the last line was not complete
     current: str | None  # the timeline with the line that is current in the source; null: main has it
+    older_copy: CopyEnd | None  # where a source ends that has nothing new, and less than one before
 
     @classmethod
     def of(cls, report: SessionReport) -> ImportedSession:
@@ -117,6 +118,7 @@ class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
             edited=list(report.edited),
             torn=report.torn,
             current=report.current,
+            older_copy=report.older_copy,
         )
 
 
@@ -252,6 +254,11 @@ def _say_edited(screen: Screen, session: ImportedSession) -> None:
 
 def _say_current(screen: Screen, session: ImportedSession) -> None:
     """Print that main does not have the line that is current in the source, and the command that makes it main."""
+    if (end := session.older_copy) is not None:
+        at = f"message {end.message} of {end.messages} of {end.timeline}"
+        screen.sentence(
+            f"{Path(session.source).name} is an older copy of {session.thread}: it ends at {at}; it has nothing new"
+        )
     if session.current is None or session.thread is None:
         return
     screen.sentence(
