@@ -326,7 +326,7 @@ def test_a_payment_approved_during_another_run_is_made(
         slow = beside.submit(client.post, "/chat/messages", json=other)
         assert looking.wait(WAIT_SECONDS)
         waits[0] = 0.2
-        decision = {"call": asked["call"], "verdict": "approve"}
+        decision = {"question": asked["id"], "verdict": "approve"}
         decided = client.post("/chat/decisions", json=decision)
         waits[0] = 20.0
         seen.set()
@@ -371,7 +371,7 @@ def test_the_documented_application_keeps_users_apart(
     with TestClient(web["application"]) as client:
         asked = client.post("/1/messages", json=ask, headers=ANN).json()["asked"][0]
         seen = [client.get("/1", headers=each) for each in (ANN, BEN)]
-        decision = {"call": asked["call"], "verdict": "approve", "by": "ann@example.org"}
+        decision = {"question": asked["id"], "verdict": "approve", "by": "ann@example.org"}
         theft = client.post("/1/decisions", json=decision, headers=BEN)
         own = client.post("/1/messages", json=ask, headers=BEN)
         stray = client.post("/1/decisions", json=decision, headers=BEN)
@@ -379,7 +379,7 @@ def test_the_documented_application_keeps_users_apart(
         decided = client.post("/1/decisions", json=decision, headers=ANN)
 
     assert (theft.status_code, theft.json()["facts"]) == (404, {"thread": "ben@example.org:1"})
-    assert own.json()["asked"][0]["call"] != asked["call"]
+    assert own.json()["asked"][0]["id"] != asked["id"]
     assert (stray.status_code, stray.json()["code"]) == (404, "call_not_found")
     assert unknown.status_code == 401
     assert [each.status_code for each in seen] == [200, 404]

@@ -22,7 +22,6 @@ from perdure.context.render.media import taken_out
 from perdure.errors import (
     Busy,
     Conflict,
-    Decided,
     Invalid,
     Moved,
     NotFound,
@@ -394,21 +393,24 @@ async def _answered(
     return handle, run, tickets
 
 
-def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str, list[str], Decided | None]:
+def _decide(thread: Thread, answers: Sequence[ToolAnswer], by: str) -> tuple[str, list[str], Conflict | None]:
     """Record the decisions; return the run that they are about, the tickets, and the first refusal.
 
-    A question that another person decided otherwise keeps that decision, and the rest are decided all the same.
+    A question that another person decided otherwise keeps that decision, an output that names only the call decides no
+    later question about it, and the rest are decided all the same.
     Raises `Invalid` if there are none.
     """
     asked = [(ticket, answer) for answer in answers if (ticket := _asked(thread, answer)) is not None]
     run = asked[-1][0].run if asked else None
-    refused: Decided | None = None
+    refused: Conflict | None = None
     for ticket, answer in asked:
         try:
             thread.decide(
                 answer.ticket or ticket.call, answer.verdict, value=answer.value, by=by, why=answer.why
             )
-        except Decided as error:
+        except Conflict as error:
+            if error.code not in ("decided", "question_not_named"):
+                raise
             refused = refused or error
     if run is None:
         raise Invalid(
