@@ -136,3 +136,39 @@ def test_a_thread_that_knows_no_file_takes_one_that_has_all_of_it(empty: Shell) 
     assert (refused.code, refused.error["code"]) == (4, "import_thread_taken")
     assert "bob/chat.json" in refused.error["message"]
     assert added(grown) == [("ann/chat.json", "chat", 1)]
+
+
+@pytest.mark.parametrize("words", [("odd.json",), ("odd.json", "good.json"), ("odd.json", "--thread", "t")])
+def test_a_message_that_cannot_be_read_is_refused_with_its_file(empty: Shell, words: tuple[str, ...]) -> None:
+    """Alone, among others, and with a thread."""
+    save(empty.directory / "odd.json", [{"text": "Rain?", "role": 7}])
+    save(empty.directory / "good.json", ANN)
+
+    ended = empty("import", *words, "--agent", "g", "--format", "openai-chat", "--json")
+
+    told = ended.json["refused"][0]["why"] if "good.json" in words else ended.error["message"]
+    assert "odd.json" in told
+    assert "messages[0]" in told
+
+
+def test_the_advice_for_an_edited_file_can_be_typed(empty: Shell) -> None:
+    """Each of its commands does what it says; the file and the thread are named, alone and among others."""
+    edited = [*BOB[:3], {"role": "assistant", "content": "edited"}]
+    save(empty.directory / "a chat.json", BOB)
+    save(empty.directory / "good.json", ANN)
+    empty.ok("import", "a chat.json", "--agent", "g", "--store", "other.db")
+    save(empty.directory / "a chat.json", edited)
+
+    among = empty("import", "a chat.json", "good.json", "--agent", "g", "--store", "other.db", "--json")
+    why = among.json["refused"][0]["why"]
+    fork, into_fork, apart, again = commands(why)
+    for words in (fork, into_fork, apart, again):
+        empty.ok(*words)
+
+    assert "a chat.json" in why
+    assert "thread 'a chat'" in why
+    with perdure.open(empty.directory / "other.db") as store:
+        texts = [entry.text for entry in store.thread("a chat", timeline="edited").transcript()]
+        assert texts == [each["content"] for each in edited]
+        assert len(store.thread("a chat-2").transcript()) == len(edited)
+        assert len(store.thread("a chat").transcript()) == len(BOB) + len(edited)

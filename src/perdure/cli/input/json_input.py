@@ -9,7 +9,7 @@ import json
 import re
 import stat
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
@@ -24,7 +24,7 @@ __all__ = [
     "GivenFile",
     "GivenValue",
     "begins_as_json",
-    "naming_lines",
+    "naming_file",
     "parsed",
     "place_in_file",
     "read_bytes",
@@ -177,20 +177,35 @@ def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:
 
 
 @contextmanager
-def naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
-    """Let errors of the block name lines of the file in place of items of the list that they are; without lines, nothing."""
+def naming_file(
+    file: str,
+    lines: Sequence[int],
+    thread: str = "",
+    advised: Callable[[Invalid | Conflict], str] | None = None,
+) -> Generator[None]:
+    """Let errors of the block name the file, the thread that it is added to, and lines in place of items of the list.
+
+    They have the advice that `advised` returns.
+    """
     try:
         yield
     except (Invalid, Conflict) as error:
-        where, fault, differs = (error.facts.get(name) for name in ("where", "fault", "differs"))
+        if type(error) not in (Invalid, Conflict):
+            raise
+        told, facts = error.message, error.facts
+        advice = error.advice if advised is None else advised(error)
+        where, fault, differs = (facts.get(name) for name in ("where", "fault", "differs"))
         if isinstance(where, str) and fault and (place := place_in_file(where, lines, file)) != where:
-            facts = {**error.facts, "where": place}
+            facts = {**facts, "where": place}
             told = f"{place} {fault}; nothing was imported."
-            raise Invalid(told, code=error.code, advice=error.advice, **facts) from error
-        if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
-            told = f"{error.message} Number {differs} is line {lines[differs - 1]} of {file}."
-            raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
-        raise
+        if isinstance(differs, int) and lines and facts.get("messages") == len(lines):
+            told += f" Number {differs} is line {lines[differs - 1]} of {file}."
+        named = "the input" if file == "-" else file
+        if thread and f"'{thread}'" not in told:
+            told = f"{named}, for thread '{thread}': {told}"
+        elif named not in told:
+            told = f"{named}: {told}"
+        raise type(error)(told, code=error.code, advice=advice, **facts) from error
 
 
 def place_in_file(where: str, lines: Sequence[int], file: str = "") -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count as count_from
 from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
@@ -24,7 +25,7 @@ from perdure.cli.commands.import_.report import (
     of_conversation,
 )
 from perdure.cli.completion import in_store
-from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
+from perdure.cli.input.json_input import begins_as_json, naming_file, place_in_file, read_conversation
 from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
@@ -419,18 +420,19 @@ def _read_conversation(
         advice = "Name the thread with --thread, or leave it out: each session becomes a thread of its own."
         raise _refused(why, "session_format_with_thread", advice, format=format)
     given, lines = read_conversation(file)
-    ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
-    with naming_lines(file, lines):
+    with naming_file(file, lines):
+        ready = prepared(given)
         if format is None:
             format = _found_format(file, ready, thread, needs_agent=needs_agent)
         context, _ = read(ready.value, format)
     if needs_agent:
         raise Invalid(
-            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+            f"there is no thread '{thread}' for {file}, and no agent was named; nothing was imported.",
             code="agent_missing",
             advice="Give --agent NAME, the agent whose thread it becomes.",
             thread=thread,
+            file=file,
         )
     system = (Message("system", (Text(context.system),)),) if context.system else ()
     return _Conversation(thread, file, given, lines, ready, format, (*system, *context.messages))
@@ -553,13 +555,12 @@ def _longer(file: str, name: str) -> str:
 
 def _unused_name(store: Store, name: str) -> str:
     """Return `name` if no thread has it, else with the first number that makes it new."""
-    tried, number = name, 1
-    with suppress(NotFound):
-        while True:
-            store.thread(tried)
-            number += 1
-            tried = f"{name}-{number}"
-    return tried
+    return _unused(name, {thread.id for thread in store.threads()})
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    numbered = (f"{name}-{number}" for number in count_from(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _is_apart(there: Sequence[Message], here: Sequence[Message]) -> bool:
@@ -577,6 +578,26 @@ def _texts(messages: Sequence[Message]) -> Counter[tuple[str, str]]:
     )
 
 
+def _both_kept(
+    thread: Thread, store: Store, found: _Conversation, agent: str | None, error: PerdureError
+) -> str:
+    """Return the commands that take a conversation which parts from its thread; other errors keep their advice."""
+    if error.code not in ("import_overlaps", "import_overlaps_from_start", "import_not_a_continuation"):
+        return error.advice
+    this = shlex.join(["perdure", "import", found.file, "--format", found.format, "--thread"])
+    here, on = shlex.quote(thread.id), f" --timeline {error.facts['timeline']}"
+    if error.code == "import_not_a_continuation":
+        return f"Give the whole conversation, or have what is new of it found: `{this} {here}{on}`."
+    other = shlex.quote(_unused_name(store, f"{thread.id}-2"))
+    apart = f"import it to another thread with `{this} {other} --agent {shlex.quote(agent or thread.agent)}`, or all of "
+    apart += f"it once more with `{this} {here}{on} --again`."
+    if error.code == "import_overlaps_from_start":
+        return f"No moment is before the change, so nothing can be forked: {apart}"
+    fork = _unused("edited", {hold.head.timeline for hold in thread.timelines()})
+    forked = f"`perdure threads fork {here} {fork} --at {error.facts['after']}`"
+    return f"To have both, fork the moment before with {forked}, and import it with `{this} {here} --timeline {fork}`; else {apart}"
+
+
 def _added(
     store: Store,
     found: _Conversation,
@@ -586,7 +607,11 @@ def _added(
     timeline: str = MAIN,
     **options: Any,
 ) -> Imported:
-    with naming_lines(found.file, found.lines), leaving_none_empty(store, found.thread):
+    def advised(error: PerdureError) -> str:
+        return _both_kept(store.thread(found.thread), store, found, agent, error)
+
+    naming = naming_file(found.file, found.lines, found.thread, advised)
+    with naming, leaving_none_empty(store, found.thread):
         placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
         losses = placed.add(found.given, api=found.format, **options)
