@@ -172,3 +172,65 @@ def test_the_advice_for_an_edited_file_can_be_typed(empty: Shell) -> None:
         assert texts == [each["content"] for each in edited]
         assert len(store.thread("a chat-2").transcript()) == len(edited)
         assert len(store.thread("a chat").transcript()) == len(BOB) + len(edited)
+
+
+UNREADABLE = {
+    "latin1.json": json.dumps([{"role": "user", "content": "Café?"}], ensure_ascii=False).encode("latin-1"),
+    "sharegpt.json": json.dumps({"conversations": [{"from": "human", "value": "Rain?"}]}).encode(),
+    "rows.jsonl": b'{"conversations": [{"from": "human", "value": "Rain?"}]}\n' * 2,
+}
+
+
+def test_files_with_messages_are_not_passed_over_in_a_directory(empty: Shell) -> None:
+    """Those of UTF-16 are imported, those that cannot be read are refused; control: a setting is passed over."""
+    save(empty.directory / "d/ann.json", ANN)
+    save(empty.directory / "d/setting.json", {"theme": "dark", "tools": [{"name": "look"}]})
+    (empty.directory / "d/utf16.json").write_bytes(json.dumps(BOB).encode("utf-16"))
+    for name, body in UNREADABLE.items():
+        (empty.directory / "d" / name).write_bytes(body)
+
+    ended = empty("import", "d", "--agent", "g", "--json")
+
+    assert ended.code == 5
+    assert threads(empty) == {"ann": 2, "utf16": 4}
+    assert {each["source"]: each["code"] for each in ended.json["refused"]} == {
+        "d/latin1.json": "not_utf8",
+        "d/sharegpt.json": "conversation_form_unknown",
+        "d/rows.jsonl": "conversation_form_unknown",
+    }
+    assert ended.json["passed_over"] == ["d/setting.json"]
+
+
+@pytest.mark.parametrize("name", list(UNREADABLE))
+@pytest.mark.parametrize("words", [(), ("--thread", "t")])
+def test_a_file_with_messages_that_cannot_be_read_has_its_reason_alone_too(
+    empty: Shell, name: str, words: tuple[str, ...]
+) -> None:
+    """With a thread and without; the advice for another encoding names the file."""
+    (empty.directory / name).write_bytes(UNREADABLE[name])
+
+    refused = empty("import", name, *words, "--agent", "g", "--json")
+
+    assert (refused.code, name in refused.error["message"]) == (2, True)
+    assert refused.error["code"] == ("not_utf8" if name == "latin1.json" else "conversation_form_unknown")
+    assert (f"iconv -f latin1 -t utf8 {name}" in refused.error["hint"]) == (name == "latin1.json")
+
+
+def test_a_saved_conversation_beside_sessions_is_named_as_one(empty: Shell) -> None:
+    """With the command that imports it; what cannot be read is refused, and all that is passed over is in the JSON."""
+    said = {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s1"}
+    save(empty.directory / "d/s1.jsonl", {**said, "message": {"role": "user", "content": "Rain?"}})
+    save(empty.directory / "d/ann.json", ANN)
+    for name in "abcd":
+        save(empty.directory / f"d/{name}.json", {"theme": name})
+
+    told = " ".join(empty.ok("import", "d").out.split())
+    ended = empty.ok("import", "d", "--json").json
+    (empty.directory / "d/latin1.json").write_bytes(UNREADABLE["latin1.json"])
+    refused = empty("import", "d", "--json")
+
+    assert "d/ann.json is a saved conversation, and was not imported." in told
+    assert "perdure import d/ann.json --agent" in told
+    assert (ended["others"], ended["conversations"]) == (5, ["d/ann.json"])
+    assert ended["passed_over"] == [f"d/{name}.json" for name in ("a", "ann", "b", "c", "d")]
+    assert (refused.code, [each["source"] for each in refused.json["refused"]]) == (5, ["d/latin1.json"])

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count as count_from
 from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
@@ -19,13 +18,22 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.import_.report import (
+    OVERLAPS,
     Imported,
     ImportedSessions,
     RefusedShape,
+    both_kept,
     of_conversation,
+    unused,
 )
 from perdure.cli.completion import in_store
-from perdure.cli.input.json_input import begins_as_json, naming_file, place_in_file, read_conversation
+from perdure.cli.input.json_input import (
+    begins_as_json,
+    holds_messages,
+    naming_file,
+    place_in_file,
+    read_conversation,
+)
 from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
@@ -251,7 +259,12 @@ def _import_sessions(
         for report in reports
         for each in report.refused
     ]
-    return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
+    beside: list[str] = []
+    for file in (each for report in reports for each in report.passed_over):
+        with _refusing(file, refused, everywhere, alone=False):
+            beside += [file] if _may_be_conversation(file, beside=True) else []
+    named = max(len(sources), len(found))
+    return ImportedSessions.of(reports, refused, others, conversations=beside, sources=named, made=made)
 
 
 def _check_words(sources: Sequence[str], format: str | None) -> None:
@@ -342,12 +355,17 @@ def _saved_conversations(source: str, format: str | None) -> tuple[list[str], li
     return files, [each for each in below if each not in set(files)]
 
 
-def _may_be_conversation(file: str) -> bool:
-    """True for a file with messages, also if it cannot be imported: it holds several conversations, or is cut off."""
+def _may_be_conversation(file: str, *, beside: bool = False) -> bool:
+    """True for a file with messages, also if it cannot be imported.
+
+    `beside` sessions that raises `Invalid`; but a file that is cut off, or has a request a line, is no conversation there.
+    """
     try:
         return begins_as_json(file) and not _is_no_conversation(file)
-    except PerdureError:
-        return True
+    except PerdureError as error:
+        if beside and error.code in ("not_utf8", "conversation_form_unknown"):
+            raise
+        return not beside
     except OSError:
         return False
 
@@ -555,12 +573,7 @@ def _longer(file: str, name: str) -> str:
 
 def _unused_name(store: Store, name: str) -> str:
     """Return `name` if no thread has it, else with the first number that makes it new."""
-    return _unused(name, {thread.id for thread in store.threads()})
-
-
-def _unused(name: str, taken: Collection[str]) -> str:
-    numbered = (f"{name}-{number}" for number in count_from(2))
-    return name if name not in taken else next(each for each in numbered if each not in taken)
+    return unused(name, {thread.id for thread in store.threads()})
 
 
 def _is_apart(there: Sequence[Message], here: Sequence[Message]) -> bool:
@@ -578,26 +591,6 @@ def _texts(messages: Sequence[Message]) -> Counter[tuple[str, str]]:
     )
 
 
-def _both_kept(
-    thread: Thread, store: Store, found: _Conversation, agent: str | None, error: PerdureError
-) -> str:
-    """Return the commands that take a conversation which parts from its thread; other errors keep their advice."""
-    if error.code not in ("import_overlaps", "import_overlaps_from_start", "import_not_a_continuation"):
-        return error.advice
-    this = shlex.join(["perdure", "import", found.file, "--format", found.format, "--thread"])
-    here, on = shlex.quote(thread.id), f" --timeline {error.facts['timeline']}"
-    if error.code == "import_not_a_continuation":
-        return f"Give the whole conversation, or have what is new of it found: `{this} {here}{on}`."
-    other = shlex.quote(_unused_name(store, f"{thread.id}-2"))
-    apart = f"import it to another thread with `{this} {other} --agent {shlex.quote(agent or thread.agent)}`, or all of "
-    apart += f"it once more with `{this} {here}{on} --again`."
-    if error.code == "import_overlaps_from_start":
-        return f"No moment is before the change, so nothing can be forked: {apart}"
-    fork = _unused("edited", {hold.head.timeline for hold in thread.timelines()})
-    forked = f"`perdure threads fork {here} {fork} --at {error.facts['after']}`"
-    return f"To have both, fork the moment before with {forked}, and import it with `{this} {here} --timeline {fork}`; else {apart}"
-
-
 def _added(
     store: Store,
     found: _Conversation,
@@ -608,7 +601,12 @@ def _added(
     **options: Any,
 ) -> Imported:
     def advised(error: PerdureError) -> str:
-        return _both_kept(store.thread(found.thread), store, found, agent, error)
+        if error.code not in OVERLAPS:
+            return error.advice
+        other = _unused_name(store, f"{found.thread}-2")
+        return both_kept(
+            store.thread(found.thread), error, found.file, found.format, agent=agent, other=other
+        )
 
     naming = naming_file(found.file, found.lines, found.thread, advised)
     with naming, leaving_none_empty(store, found.thread):
@@ -640,6 +638,7 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
         return format_of(given)
     except Invalid as error:
         if error.code == "not_a_conversation":
+            _is_no_conversation(file)
             raise _not_a_conversation(file, "no") from error
         if error.code != "format_missing":
             raise
@@ -655,17 +654,26 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
 def _is_no_conversation(source: str) -> bool:
     """True if `source` is a file in which nothing looks like a message.
 
-    Raises `Invalid` if it holds several conversations, or begins as JSON and is cut off.
+    Raises `Invalid` if it has messages and cannot be read: it holds several conversations, is cut off, or is in a form or
+    an encoding that is not known.
     """
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(read_conversation(source)[0])
+        is_none = not formats_of(read_conversation(source)[0])
     except Invalid as error:
-        is_cut_off = error.code == "not_json" and begins_as_json(source)
+        is_json = error.code in ("not_json", "not_utf8") and begins_as_json(source)
+        is_cut_off = is_json and (error.code == "not_json" or holds_messages(source))
         if error.code == "conversations_several" or is_cut_off:
             raise
         return True
+    if is_none and holds_messages(source):
+        why = f"{source} has messages in a form that is not known"
+        advice = (
+            "Save each conversation as a list of objects with a `role`, user or assistant, and a `content`."
+        )
+        raise _refused(why, "conversation_form_unknown", advice, file=source)
+    return is_none
 
 
 def _not_a_conversation(file: str, what: str) -> Invalid:
