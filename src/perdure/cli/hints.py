@@ -106,14 +106,6 @@ COMMANDS: Mapping[str, str] = {
         "Name a file, a directory or a database of that tool, or leave --format out: it is found by the content. A saved "
         "conversation of an API needs --agent NAME instead."
     ),
-    "import_overlaps": (
-        "To have both, fork the moment before with <threads fork THREAD NAME --at {after}>, and import it with "
-        "--timeline NAME; else import it to another thread, or all of it once more with --again."
-    ),
-    "import_overlaps_from_start": (
-        "No moment is before the change, so nothing can be forked: import it to another thread with <import FILE --thread "
-        "NAME --agent AGENT>, or all of it once more with --again."
-    ),
     "inputs_not_begun": (
         "Let <work --code MODULE:NAME> run them, end them with <runs cancel THREAD RUN>, or give them up with --force."
     ),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import stat
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
@@ -24,7 +25,8 @@ __all__ = [
     "GivenFile",
     "GivenValue",
     "begins_as_json",
-    "naming_lines",
+    "holds_messages",
+    "naming_file",
     "parsed",
     "place_in_file",
     "read_bytes",
@@ -37,6 +39,9 @@ __all__ = [
 
 _ITEM = re.compile(r"(?:messages|input|contents)\[(\d+)\]\.?(.*)", re.DOTALL)
 _NOT_ASCII = re.compile("[\u0080-\ud7ff\ue000-\U0010ffff]")  # characters that UTF-8 has several bytes for
+_MESSAGES_DEPTH_MAX = 3  # of lists and objects around the messages
+_PARTIES = frozenset({"role", "from", "author", "speaker", "sender"})  # fields of messages
+_WORDS = frozenset({"content", "value", "text", "message", "parts"})
 _BYTES_MAX = 1 << 30  # of a file or a pipe that is read as a whole
 
 GivenValue: TypeAlias = Annotated[
@@ -152,9 +157,40 @@ def read_json(file: str, *, undone: str = "nothing was done") -> Any:
 
 
 def begins_as_json(file: str) -> bool:
-    """True if a file begins as an object or a list of JSON."""
+    """True if a file begins as an object or a list of JSON, in any encoding of Unicode."""
     with Path(file).open("rb") as opened:
-        return opened.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        head = opened.read(64)
+    return head.decode(json.detect_encoding(head), "ignore").lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
+
+
+def holds_messages(file: str) -> bool:
+    """True if a file is JSON, or JSON lines, with messages of any form, in UTF-8, UTF-16, UTF-32 or Latin-1."""
+    body = read_bytes(file, undone="nothing was imported")
+    try:
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+    except UnicodeDecodeError:
+        text = body.decode("latin-1")
+    try:
+        return _has_messages(json.loads(text))
+    except (ValueError, RecursionError):
+        first = next((row for row in text.split("\n") if row.strip()), "")
+        return _is_json(first) and _has_messages([json.loads(first)])
+
+
+def _has_messages(value: object, depth: int = 0) -> bool:
+    """True if a list in `value` has only objects with a party and words, as messages of any program have."""
+    if isinstance(value, dict):
+        held = cast("dict[str, object]", value).values()
+        return depth < _MESSAGES_DEPTH_MAX and any(_has_messages(each, depth + 1) for each in held)
+    if not isinstance(value, list) or not value:
+        return False
+    items = cast("list[object]", value)
+    fields = [
+        set(cast("dict[str, object]", each)) if isinstance(each, dict) else set[str]() for each in items
+    ]
+    if all(each & _PARTIES and each & _WORDS for each in fields):
+        return True
+    return depth < _MESSAGES_DEPTH_MAX and any(_has_messages(each, depth + 1) for each in items[:1])
 
 
 def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:
@@ -177,20 +213,35 @@ def read_conversation(file: str) -> tuple[Any, tuple[int, ...]]:
 
 
 @contextmanager
-def naming_lines(file: str, lines: Sequence[int]) -> Generator[None]:
-    """Let errors of the block name lines of the file in place of items of the list that they are; without lines, nothing."""
+def naming_file(
+    file: str,
+    lines: Sequence[int],
+    thread: str = "",
+    advised: Callable[[Invalid | Conflict], str] | None = None,
+) -> Generator[None]:
+    """Let errors of the block name the file, the thread that it is added to, and lines in place of items of the list.
+
+    They have the advice that `advised` returns.
+    """
     try:
         yield
     except (Invalid, Conflict) as error:
-        where, fault, differs = (error.facts.get(name) for name in ("where", "fault", "differs"))
+        if type(error) not in (Invalid, Conflict):
+            raise
+        told, facts = error.message, error.facts
+        advice = error.advice if advised is None else advised(error)
+        where, fault, differs = (facts.get(name) for name in ("where", "fault", "differs"))
         if isinstance(where, str) and fault and (place := place_in_file(where, lines, file)) != where:
-            facts = {**error.facts, "where": place}
+            facts = {**facts, "where": place}
             told = f"{place} {fault}; nothing was imported."
-            raise Invalid(told, code=error.code, advice=error.advice, **facts) from error
-        if isinstance(differs, int) and lines and error.facts.get("messages") == len(lines):
-            told = f"{error.message} Number {differs} is line {lines[differs - 1]} of {file}."
-            raise Conflict(told, code=error.code, advice=error.advice, **error.facts) from error
-        raise
+        if isinstance(differs, int) and lines and facts.get("messages") == len(lines):
+            told += f" Number {differs} is line {lines[differs - 1]} of {file}."
+        named = "the input" if file == "-" else file
+        if thread and f"'{thread}'" not in told:
+            told = f"{named}, for thread '{thread}': {told}"
+        elif named not in told:
+            told = f"{named}: {told}"
+        raise type(error)(told, code=error.code, advice=advice, **facts) from error
 
 
 def place_in_file(where: str, lines: Sequence[int], file: str = "") -> str:
@@ -231,7 +282,7 @@ def _text_of(file: str, undone: str, *, takes_broken_bytes: bool = False) -> str
         raise Invalid(
             f"{file} is not text in UTF-8: byte {error.start + 1:,} is no part of a character; {undone}.",
             code="not_utf8",
-            advice="Save it as UTF-8, as with `iconv -f latin1 -t utf8`.",
+            advice=f"Save it as UTF-8, as with `iconv -f latin1 -t utf8 {shlex.quote(file)} > utf8.json`.",
             file=file,
         ) from error
 

@@ -40,6 +40,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedSource, ...] = ()
     others: int = 0  # files that are no sessions
     others_first: tuple[str, ...] = ()  # the first few of them
+    passed_over: tuple[str, ...] = ()  # all of them
 
     @property
     def messages(self) -> int:
@@ -131,6 +132,7 @@ def _report(
         refused=tuple(refused),
         others=len(others),
         others_first=tuple(others[:_OTHERS_NAMED]),
+        passed_over=tuple(others),
     )
 
 

@@ -18,13 +18,22 @@ import msgspec
 from cyclopts import Parameter
 
 from perdure.cli.commands.import_.report import (
+    OVERLAPS,
     Imported,
     ImportedSessions,
     RefusedShape,
+    both_kept,
     of_conversation,
+    unused,
 )
 from perdure.cli.completion import in_store
-from perdure.cli.input.json_input import begins_as_json, naming_lines, place_in_file, read_conversation
+from perdure.cli.input.json_input import (
+    begins_as_json,
+    holds_messages,
+    naming_file,
+    place_in_file,
+    read_conversation,
+)
 from perdure.cli.options import EVERYWHERE, Everywhere, NewOwner, OpId, Timeline
 from perdure.cli.output.formatting import count
 from perdure.cli.output.progress import working
@@ -250,7 +259,12 @@ def _import_sessions(
         for report in reports
         for each in report.refused
     ]
-    return ImportedSessions.of(reports, refused, others, sources=max(len(sources), len(found)), made=made)
+    beside: list[str] = []
+    for file in (each for report in reports for each in report.passed_over):
+        with _refusing(file, refused, everywhere, alone=False):
+            beside += [file] if _may_be_conversation(file, beside=True) else []
+    named = max(len(sources), len(found))
+    return ImportedSessions.of(reports, refused, others, conversations=beside, sources=named, made=made)
 
 
 def _check_words(sources: Sequence[str], format: str | None) -> None:
@@ -341,12 +355,17 @@ def _saved_conversations(source: str, format: str | None) -> tuple[list[str], li
     return files, [each for each in below if each not in set(files)]
 
 
-def _may_be_conversation(file: str) -> bool:
-    """True for a file with messages, also if it cannot be imported: it holds several conversations, or is cut off."""
+def _may_be_conversation(file: str, *, beside: bool = False) -> bool:
+    """True for a file with messages, also if it cannot be imported.
+
+    `beside` sessions that raises `Invalid`; but a file that is cut off, or has a request a line, is no conversation there.
+    """
     try:
         return begins_as_json(file) and not _is_no_conversation(file)
-    except PerdureError:
-        return True
+    except PerdureError as error:
+        if beside and error.code in ("not_utf8", "conversation_form_unknown"):
+            raise
+        return not beside
     except OSError:
         return False
 
@@ -419,18 +438,19 @@ def _read_conversation(
         advice = "Name the thread with --thread, or leave it out: each session becomes a thread of its own."
         raise _refused(why, "session_format_with_thread", advice, format=format)
     given, lines = read_conversation(file)
-    ready = prepared(given)
     needs_agent = agent is None and not _has_thread(everywhere.store, thread)
-    with naming_lines(file, lines):
+    with naming_file(file, lines):
+        ready = prepared(given)
         if format is None:
             format = _found_format(file, ready, thread, needs_agent=needs_agent)
         context, _ = read(ready.value, format)
     if needs_agent:
         raise Invalid(
-            f"there is no thread '{thread}', and no agent was named; nothing was imported.",
+            f"there is no thread '{thread}' for {file}, and no agent was named; nothing was imported.",
             code="agent_missing",
             advice="Give --agent NAME, the agent whose thread it becomes.",
             thread=thread,
+            file=file,
         )
     system = (Message("system", (Text(context.system),)),) if context.system else ()
     return _Conversation(thread, file, given, lines, ready, format, (*system, *context.messages))
@@ -553,13 +573,7 @@ def _longer(file: str, name: str) -> str:
 
 def _unused_name(store: Store, name: str) -> str:
     """Return `name` if no thread has it, else with the first number that makes it new."""
-    tried, number = name, 1
-    with suppress(NotFound):
-        while True:
-            store.thread(tried)
-            number += 1
-            tried = f"{name}-{number}"
-    return tried
+    return unused(name, {thread.id for thread in store.threads()})
 
 
 def _is_apart(there: Sequence[Message], here: Sequence[Message]) -> bool:
@@ -586,7 +600,16 @@ def _added(
     timeline: str = MAIN,
     **options: Any,
 ) -> Imported:
-    with naming_lines(found.file, found.lines), leaving_none_empty(store, found.thread):
+    def advised(error: PerdureError) -> str:
+        if error.code not in OVERLAPS:
+            return error.advice
+        other = _unused_name(store, f"{found.thread}-2")
+        return both_kept(
+            store.thread(found.thread), error, found.file, found.format, agent=agent, other=other
+        )
+
+    naming = naming_file(found.file, found.lines, found.thread, advised)
+    with naming, leaving_none_empty(store, found.thread):
         placed = store.thread(found.thread, agent=agent, owner=owner, timeline=timeline)
         before, calls = len(placed.transcript()), len(placed.calls())
         losses = placed.add(found.given, api=found.format, **options)
@@ -615,6 +638,7 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
         return format_of(given)
     except Invalid as error:
         if error.code == "not_a_conversation":
+            _is_no_conversation(file)
             raise _not_a_conversation(file, "no") from error
         if error.code != "format_missing":
             raise
@@ -630,17 +654,26 @@ def _found_format(file: str, given: PreparedInput, thread: str, *, needs_agent: 
 def _is_no_conversation(source: str) -> bool:
     """True if `source` is a file in which nothing looks like a message.
 
-    Raises `Invalid` if it holds several conversations, or begins as JSON and is cut off.
+    Raises `Invalid` if it has messages and cannot be read: it holds several conversations, is cut off, or is in a form or
+    an encoding that is not known.
     """
     if not Path(source).is_file():
         return False
     try:
-        return not formats_of(read_conversation(source)[0])
+        is_none = not formats_of(read_conversation(source)[0])
     except Invalid as error:
-        is_cut_off = error.code == "not_json" and begins_as_json(source)
+        is_json = error.code in ("not_json", "not_utf8") and begins_as_json(source)
+        is_cut_off = is_json and (error.code == "not_json" or holds_messages(source))
         if error.code == "conversations_several" or is_cut_off:
             raise
         return True
+    if is_none and holds_messages(source):
+        why = f"{source} has messages in a form that is not known"
+        advice = (
+            "Save each conversation as a list of objects with a `role`, user or assistant, and a `content`."
+        )
+        raise _refused(why, "conversation_form_unknown", advice, file=source)
+    return is_none
 
 
 def _not_a_conversation(file: str, what: str) -> Invalid:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import count as count_from
 from pathlib import Path
 
 import msgspec
@@ -22,8 +24,20 @@ from perdure.model.head import MAIN
 from perdure.providers.contract import Loss
 from perdure.shapes.conversation import LossShape, losses_of
 from perdure.shapes.threads import HeadShape
+from perdure.store.thread import Thread
 
-__all__ = ["Imported", "ImportedSession", "ImportedSessions", "RefusedShape", "of_conversation"]
+__all__ = [
+    "OVERLAPS",
+    "Imported",
+    "ImportedSession",
+    "ImportedSessions",
+    "RefusedShape",
+    "both_kept",
+    "of_conversation",
+    "unused",
+]
+
+OVERLAPS = ("import_overlaps", "import_overlaps_from_start", "import_not_a_continuation")  # codes
 
 _NAMED = 5  # of the lines that were edited, and of the files that are not complete
 _OTHERS_NAMED = 3  # of the files of a directory that are no saved conversations
@@ -143,6 +157,8 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
     refused: list[RefusedShape]
     others: int  # files that are no sessions
     others_first: list[str]  # the first few of them
+    passed_over: list[str]  # all of them
+    conversations: list[str]  # of them, saved conversations beside sessions
     messages: int
     calls: int
     sources: int  # paths that were named, and files of a directory with saved conversations
@@ -155,6 +171,7 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
         refused: list[RefusedShape],
         others: Sequence[str],
         *,
+        conversations: list[str],
         sources: int,
         made: str | None,
     ) -> ImportedSessions:
@@ -165,6 +182,8 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             refused=refused,
             others=len(others) + sum(report.others for report in reports),
             others_first=first,
+            passed_over=[*others, *(name for report in reports for name in report.passed_over)],
+            conversations=conversations,
             messages=sum(each.messages for each in reports),
             calls=sum(each.calls for each in reports),
             sources=sources,
@@ -221,6 +240,12 @@ class ImportedSessions(Answer, frozen=True, kw_only=True):
             named = ", ".join([*self.others_first, *(["…"] if self.others > len(self.others_first) else [])])
             told = f"{count(self.others, 'other file')} passed over, because no session begins there: {named}"
             screen.wrap((told, "quiet"))
+        for each in self.conversations[:_NAMED]:
+            screen.wrap(("! ", "warn"), f"{each} is a saved conversation, and was not imported.")
+            screen.suggest("Import it by itself: ", "import", each, "--agent", "NAME")
+        if len(self.conversations) > _NAMED:
+            more = count(len(self.conversations) - _NAMED, "more saved conversation")
+            screen.wrap(("! ", "warn"), f"{more} passed over; --json names all.")
         for each in self.refused:
             screen.wrap(("✗ ", "bad"), each.why)
         new = next((each for each in self.sessions if each.messages), None)
@@ -295,3 +320,27 @@ def of_conversation(added: Imported, file: str) -> ImportReport:
         losses=tuple(msgspec.convert(added.losses, list[Loss], from_attributes=True)),
     )
     return ImportReport(sessions=(session,))
+
+
+def both_kept(
+    thread: Thread, error: PerdureError, file: str, format: str, *, agent: str | None, other: str
+) -> str:
+    """Return the commands that take a conversation which parts from its thread; no thread is named `other` yet."""
+    this = shlex.join(["perdure", "import", file, "--format", format, "--thread"])
+    here, on = shlex.quote(thread.id), f" --timeline {error.facts['timeline']}"
+    if error.code == "import_not_a_continuation":
+        return f"Give the whole conversation, or have what is new of it found: `{this} {here}{on}`."
+    other = shlex.quote(other)
+    apart = f"import it to another thread with `{this} {other} --agent {shlex.quote(agent or thread.agent)}`, or all of "
+    apart += f"it once more with `{this} {here}{on} --again`."
+    if error.code == "import_overlaps_from_start":
+        return f"No moment is before the change, so nothing can be forked: {apart}"
+    fork = unused("edited", {hold.head.timeline for hold in thread.timelines()})
+    forked = f"`perdure threads fork {here} {fork} --at {error.facts['after']}`"
+    return f"To have both, fork the moment before with {forked}, and import it with `{this} {here} --timeline {fork}`; else {apart}"
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """Return `name` if it is not taken, else with the first number that makes it new."""
+    numbered = (f"{name}-{number}" for number in count_from(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
