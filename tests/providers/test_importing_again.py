@@ -339,3 +339,26 @@ def test_an_empty_message_is_a_loss_of_an_export() -> None:
     losses = [(loss.kind, loss.where, loss.what) for loss in thread.export(CHAT).losses]
 
     assert losses == [("dropped", f"message {empty}", "empty message")]
+
+
+SIGNED = {
+    "anthropic-messages": {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+    "bedrock-converse": {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}},
+}
+
+
+@pytest.mark.parametrize("api", SIGNED)
+def test_signed_reasoning_of_no_named_model_is_a_loss(api: str) -> None:
+    """No model takes it back, so the import says how to name the one that signed it."""
+    words = {"text": "Yes."} | ({"type": "text"} if api == "anthropic-messages" else {})
+    asked = {"role": "user", "content": [words]}
+    given = [asked, {"role": "assistant", "content": [SIGNED[api], words]}]
+    store = perdure.open("memory:")
+
+    lost = store.thread("t", agent="planner").add(given, api=api)
+    named = store.thread("n", agent="planner").add(given, api=api, model="claude-opus-4-5")
+
+    assert [(loss.where, loss.what, "--model" in loss.why) for loss in lost] == [
+        ("messages[1]", "signed reasoning", True)
+    ]
+    assert named == ()
