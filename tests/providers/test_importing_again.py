@@ -246,3 +246,119 @@ def test_a_long_transcript_is_compared_in_one_reading(thread: Thread) -> None:
 
     with pytest.raises(errors.Conflict):
         thread.add([*said[:-1], answer("No.")], api=CHAT, once=True)
+
+
+def called(*names: str) -> dict[str, Any]:
+    """An assistant's message with parallel calls."""
+    calls = [
+        {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}} for name in names
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def cut(*texts: str) -> list[dict[str, Any]]:
+    """A content of several blocks."""
+    return [{"type": "text", "text": text} for text in texts]
+
+
+PARALLEL = [user("q"), called("a", "b"), result("b", "B"), result("a", "A"), answer("done")]
+EXPORTED: dict[str, list[dict[str, Any]]] = {
+    "results in another order": PARALLEL,
+    "texts in blocks": [
+        {"role": "user", "content": cut("one", "two")},
+        {"role": "assistant", "content": cut("three", "four")},
+        THANKS,
+    ],
+    "a result in blocks": [
+        user("q"),
+        called("a"),
+        {**result("a", ""), "content": cut("A", "B")},
+        answer("d"),
+    ],
+    "an empty message": [user("q"), answer(""), user("again"), answer("done")],
+    "an empty message at the end": [user("q"), answer("")],
+}
+FORMATS = (
+    CHAT,
+    "openai-responses",
+    "anthropic-messages",
+    "gemini-generate",
+    "ollama-chat",
+    "bedrock-converse",
+)
+
+
+@pytest.mark.parametrize("api", FORMATS)
+@pytest.mark.parametrize("kind", EXPORTED)
+def test_an_export_adds_nothing_to_its_thread(kind: str, api: str) -> None:
+    """Whatever order its format has results in, and however it joins texts."""
+    thread = perdure.open("memory:").thread("t", agent="planner")
+    thread.add(EXPORTED[kind], api=CHAT, once=True)
+    before = len(thread.transcript())
+
+    thread.add(thread.export(api).body, api=api, once=True)
+
+    assert len(thread.transcript()) == before
+
+
+def test_results_in_another_order_that_say_something_else_are_a_conflict() -> None:
+    """Each result is compared with that of its call, so two that were exchanged differ."""
+    thread = perdure.open("memory:").thread("t", agent="planner")
+    thread.add(PARALLEL, api=CHAT, once=True)
+    exchanged = [*PARALLEL[:2], result("a", "B"), result("b", "A"), answer("done")]
+
+    with pytest.raises(errors.Conflict):
+        thread.add(exchanged, api=CHAT, once=True)
+
+
+def test_a_list_that_has_grown_by_a_result_adds_that_one() -> None:
+    """Where the results of a round are in another order than its calls."""
+    thread = perdure.open("memory:").thread("t", agent="planner")
+    thread.add(PARALLEL[:3], api=CHAT, once=True)
+
+    thread.add(PARALLEL, api=CHAT, once=True)
+
+    assert len(thread.transcript()) == len(PARALLEL)
+
+
+def test_a_line_end_in_one_block_is_compared() -> None:
+    """Only a text that one side has in several blocks is compared without its line ends."""
+    thread = perdure.open("memory:").thread("t", agent="planner")
+    thread.add([user("q"), answer("a\nb"), THANKS], api=CHAT, once=True)
+
+    with pytest.raises(errors.Conflict):
+        thread.add([user("q"), answer("ab"), THANKS], api=CHAT, once=True)
+
+
+def test_an_empty_message_is_a_loss_of_an_export() -> None:
+    """No format has it, and the report names it."""
+    thread = perdure.open("memory:").thread("t", agent="planner")
+    thread.add(EXPORTED["an empty message"], api=CHAT)
+    empty = thread.transcript()[1].id
+
+    losses = [(loss.kind, loss.where, loss.what) for loss in thread.export(CHAT).losses]
+
+    assert losses == [("dropped", f"message {empty}", "empty message")]
+
+
+SIGNED = {
+    "anthropic-messages": {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+    "bedrock-converse": {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}},
+}
+
+
+@pytest.mark.parametrize("api", SIGNED)
+def test_signed_reasoning_of_no_named_model_is_a_loss(api: str) -> None:
+    """No model takes it back, so the import says how to name the one that signed it."""
+    words = {"text": "Yes."} | ({"type": "text"} if api == "anthropic-messages" else {})
+    asked = {"role": "user", "content": [words]}
+    given = [asked, {"role": "assistant", "content": [SIGNED[api], words]}]
+    store = perdure.open("memory:")
+
+    lost = store.thread("t", agent="planner").add(given, api=api)
+    named = store.thread("n", agent="planner").add(given, api=api, model="claude-opus-4-5")
+
+    assert [(loss.where, loss.what, "--model" in loss.why) for loss in lost] == [
+        ("messages[1]", "signed reasoning", True)
+    ]
+    assert named == ()

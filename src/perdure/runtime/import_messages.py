@@ -44,7 +44,9 @@ from perdure.projections.transcript import TranscriptEntry
 from perdure.providers import registry
 from perdure.providers.contract import Adapter, Asked, Loss, losses_of
 from perdure.providers.conversation_input import PreparedInput, prepared
-from perdure.providers.wire.fields.vendor_metadata import made_by
+from perdure.providers.wire.fields.vendor_items import items_of as list_of
+from perdure.providers.wire.fields.vendor_items import object_of
+from perdure.providers.wire.fields.vendor_metadata import made_by, parsed_metadata
 from perdure.runtime import import_commit
 from perdure.runtime.calls.plan import by_spelling
 from perdure.runtime.import_commit import ImportStep, import_of
@@ -303,6 +305,7 @@ def add(
         [loss for loss in unread if loss.where != "options.cache"],
         _tools(context, env, by_spelling(env.agent.toolbox, api)),
         _options(context, env),
+        [] if model is not None else _signed_by_none(said),
     )
     found = writer.once(env.space, op_id, intent) if op_id else None
     if found is not None:
@@ -542,6 +545,25 @@ def _answered(message: Message, where: str, losses: list[Loss]) -> Message | Non
     if not results and not message.content and not message.tool_calls:
         return None
     return msgspec.structs.replace(message, tool_results=tuple(results), vendor_metadata=None)
+
+
+def _signed_by_none(said: Sequence[Message]) -> list[Loss]:
+    """Return losses for signed reasoning of which nothing says what model signed it: no model takes it back."""
+    why = "no model is named, so it cannot be sent back; give `provider` and `model` (--provider, --model)"
+    losses: list[Loss] = []
+    for at, message in enumerate(each for each in said if each.role != "system"):
+        told = object_of(parsed_metadata(message))
+        for vendor in ("anthropic", "bedrock"):
+            facts = object_of(told.get(vendor))
+            native = [object_of(object_of(block).get("native")) for block in list_of(facts.get("blocks"))]
+            if facts.get("model") is None and any(map(_is_signed, native)):
+                losses.append(Loss(kind="dropped", where=f"messages[{at}]", what="signed reasoning", why=why))
+    return losses
+
+
+def _is_signed(native: Mapping[str, Any]) -> bool:
+    """True for a block of reasoning that only the model that made it takes back."""
+    return native.get("type") in ("thinking", "redacted_thinking") or "reasoningContent" in native
 
 
 def _field(api: str) -> str:

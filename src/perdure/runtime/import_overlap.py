@@ -5,7 +5,8 @@ but has messages in common with the transcript, was edited or answered again: th
 put what they have in common there twice ([why](../../../docs/decisions/0056-a-list-is-compared-with-what-is-there.md)).
 
 Messages are compared by what they say: ids of calls, reasoning and vendor metadata do not count, nor does whether
-results are in one message or in several, or how a format marks an error.  A sentence of Perdure's for a call without
+results are in one message or in several, in which order parallel calls were answered, into how many blocks a text is
+cut, or how a format marks an error.  A message that says nothing is none.  A sentence of Perdure's for a call without
 a result is none.  Words of the system may have changed since, such as a date in them: where two
 part, they are compared once more without the messages of the system.
 """
@@ -15,8 +16,9 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from itertools import islice, pairwise, takewhile
 from typing import Any, cast
 
 import msgspec
@@ -46,6 +48,17 @@ def continued(there: Sequence[Message | None], here: Sequence[Message], tools: M
 
     None in `there` is a message whose words are gone.
     """
+    found = _continued_or_without_system(there, here, tools)
+    return (
+        found
+        if found.rest is not None
+        else _in_call_order(found, there, here, _continued_or_without_system, tools)
+    )
+
+
+def _continued_or_without_system(
+    there: Sequence[Message | None], here: Sequence[Message], tools: Mapping[str, str]
+) -> Overlap:
     found = _continued(there, here, tools)
     if found.rest is not None:
         return found
@@ -74,6 +87,62 @@ def compared(
     Nothing is to be added of a copy, the rest of a list that begins at a start and has grown and of a window on the
     end, and all of a list that has nothing in common with `there`.
     """
+    compare = partial(_compared_or_without_system, starts=starts)
+    found = compare(there, here, tools)
+    return found if found.rest and found.alike else _in_call_order(found, there, here, compare, tools)
+
+
+def _in_call_order(
+    found: Overlap,
+    there: Sequence[Message | None],
+    here: Sequence[Message],
+    compare: Callable[[Sequence[Message | None], Sequence[Message], Mapping[str, str]], Overlap],
+    tools: Mapping[str, str],
+) -> Overlap:
+    """Compare once more with the results of parallel calls in the order of the calls; `found` if that says no more."""
+    ordered = [each for each in _by_call(here) if each is not None]
+    again = compare(_by_call(there), ordered, tools)
+    # A rest that begins among such results would have others of them.
+    is_whole = again.rest is not None and ordered[again.rest :] == list(here[again.rest :])
+    return again if is_whole and again.alike else found
+
+
+def _by_call(messages: Sequence[Message | None]) -> list[Message | None]:
+    """Return messages with the results of each round of calls in the order of its calls, in as many messages."""
+    found = list(messages)
+    calls: list[str] = []
+    at = 0
+    while at < len(found):
+        first = found[at]
+        if first is None or not first.tool_results:
+            calls = (
+                [call.id for call in first.tool_calls] if first is not None and first.tool_calls else calls
+            )
+            at += 1
+            continue
+        row: list[Message] = []
+        while at + len(row) < len(found) and (each := found[at + len(row)]) is not None and each.tool_results:
+            row.append(each)
+            if each.content or each.tool_calls:
+                break
+        results = [result for each in row for result in each.tool_results]
+        results.sort(key=lambda each: calls.index(each.call_id) if each.call_id in calls else len(calls))
+        left = iter(results)
+        for place, each in enumerate(row, at):
+            some = tuple(islice(left, len(each.tool_results)))
+            found[place] = msgspec.structs.replace(each, tool_results=some)
+        calls = [call.id for call in row[-1].tool_calls] or calls
+        at += len(row)
+    return found
+
+
+def _compared_or_without_system(
+    there: Sequence[Message | None],
+    here: Sequence[Message],
+    tools: Mapping[str, str],
+    *,
+    starts: Sequence[int],
+) -> Overlap:
     found = _compared(there, here, tools, starts)
     if found.rest is not None:
         return found
@@ -211,13 +280,17 @@ class _ComparedLine:
     """Messages as the parts that are compared: words with calls, and each result.  Equal parts have equal numbers."""
 
     def __init__(
-        self, messages: Sequence[Message | None], tools: Mapping[str, str], numbers: dict[object, int]
+        self,
+        messages: Sequence[Message | None],
+        tools: Mapping[str, str],
+        numbers: dict[object, int],
+        cut: Set[str],
     ) -> None:
         self.size = len(messages)
         self.units: list[int] = []
         self.places: list[int] = []  # of their messages
         self._roles = [message.role if message is not None else None for message in messages]
-        for place, part in _parts_of(messages, tools):
+        for place, part in _parts_of(messages, tools, cut):
             self.units.append(numbers.setdefault(part, len(numbers)))
             self.places.append(place)
 
@@ -265,11 +338,14 @@ def _lines(
     there: Sequence[Message | None], here: Sequence[Message], tools: Mapping[str, str]
 ) -> tuple[_ComparedLine, _ComparedLine]:
     numbers: dict[object, int] = {}
-    return _ComparedLine(there, tools, numbers), _ComparedLine(here, tools, numbers)
+    cut = _cut_texts(there) | _cut_texts(here)
+    return _ComparedLine(there, tools, numbers, cut), _ComparedLine(here, tools, numbers, cut)
 
 
-def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> Iterator[tuple[int, object]]:
-    """Yield what is compared, with the index of its message.
+def _parts_of(
+    messages: Sequence[Message | None], tools: Mapping[str, str], cut: Set[str]
+) -> Iterator[tuple[int, object]]:
+    """Yield what is compared, with the index of its message; `cut` has the texts that either side has in several blocks.
 
     A result has its place among the open calls of the newest message with calls: 0 if results come in their order, as
     it has where a window begins after the call.
@@ -283,15 +359,59 @@ def _parts_of(messages: Sequence[Message | None], tools: Mapping[str, str]) -> I
             place = calls.index(result.call_id) if result.call_id in calls else 0
             del calls[place : place + 1]
             if not tells_no_outcome(result):
-                yield at, (place, _frozen(msgspec.to_builtins(_in_chat(result).content)))
+                yield at, (place, _compared_blocks(_in_chat(result).content, cut))
         if message.tool_results and not message.content and not message.tool_calls:
             continue
         if message.tool_calls:
             calls = [call.id for call in message.tool_calls]
-        said = [block for block in message.content if not isinstance(block, ReasoningSummary)]
+        said = _compared_blocks(message.content, cut)
         asked = tuple((tools.get(call.name, call.name), _arguments(call.args)) for call in message.tool_calls)
         if said or asked:  # no format keeps a message that says nothing
-            yield at, (message.role, _frozen(msgspec.to_builtins(said)), asked)
+            yield at, (message.role, said, asked)
+
+
+def _cut_texts(messages: Sequence[Message | None]) -> set[str]:
+    """Return the texts that are cut into several blocks, without line ends: formats with one text join them in some way."""
+    said = [each for each in messages if each is not None]
+    contents = [each.content for each in said]
+    contents += [_in_chat(result).content for each in said for result in each.tool_results]
+    texts = [
+        cast("list[str]", row) for content in contents for row in _texts(content) if isinstance(row, list)
+    ]
+    return {_on_one_line(row) for row in texts if len(row) > 1}
+
+
+def _texts(blocks: Sequence[object]) -> list[object]:
+    """Return blocks with each row of adjacent texts as the list of its words; without reasoning and empty texts."""
+    found: list[object] = []
+    row: list[str] = []
+    for block in blocks:
+        if isinstance(block, Text):
+            if block.text:
+                if not row:
+                    found.append(row)
+                row.append(block.text)
+        elif not isinstance(block, ReasoningSummary):
+            found.append(block)
+            row = []
+    return found
+
+
+def _on_one_line(texts: Sequence[str]) -> str:
+    return "".join(texts).replace("\n", "")
+
+
+def _compared_blocks(blocks: Sequence[object], cut: Set[str]) -> object:
+    """Return blocks as they are compared: line ends do not count in a text that either side has in several blocks."""
+    found: list[object] = []
+    for each in _texts(blocks):
+        if isinstance(each, list):
+            row = cast("list[str]", each)
+            joined = _on_one_line(row)
+            found.append(("joined", joined) if joined in cut else ("text", row[0]))
+        else:
+            found.append(_frozen(msgspec.to_builtins(each)))
+    return tuple(found)
 
 
 def _in_chat(result: ToolResult) -> ToolResult:

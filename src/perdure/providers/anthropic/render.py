@@ -97,7 +97,7 @@ class AnthropicTurns(BlockTurns):
         where = f"messages[{at}]" if piece.content is None else f"messages[{at}].content[{piece.content}]"
         if native.get("type") in _THINKING:
             if layout is None or not layout.thinking:
-                self._lose("dropped", where, "reasoning", "another model signed it")
+                self._lose("dropped", where, "reasoning", "nothing says that this model signed it")
                 return []
             if native["type"] == "thinking" and not native.get("signature"):
                 self._lose("dropped", where, "reasoning", "it has no signature, which Anthropic demands")

@@ -103,7 +103,7 @@ class BedrockTurns(BlockTurns):
         if not isinstance(reasoning, Mapping):
             return [native]
         if layout is None or not layout.thinking:
-            self._lose("dropped", where, "reasoning", "another model signed it")
+            self._lose("dropped", where, "reasoning", "nothing says that this model signed it")
             return []
         if piece.fill is None or not isinstance(block, ReasoningSummary):
             return [native]

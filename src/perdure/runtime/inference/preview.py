@@ -142,7 +142,16 @@ def render_as(
     context = context_of(env, at, is_sent=is_sent)
     rendered = registry.adapter(api).render(context, model=model)
     body = rendered.body if model else {name: each for name, each in rendered.body.items() if name != "model"}
-    return Rendered(body=body, losses=(*_unanswered(context), *rendered.losses))
+    return Rendered(body=body, losses=(*_empty(env, at), *_unanswered(context), *rendered.losses))
+
+
+def _empty(env: RunEnvironment, at: Digest | None) -> Iterator[Loss]:
+    """Yield a loss for each message of the transcript that says nothing, which no format has."""
+    for entry in reader.transcript(env.space, at):
+        words = entry.words
+        if words is not None and not (words.content or words.tool_calls or words.tool_results):
+            why = "it says nothing"
+            yield Loss(kind="dropped", where=f"message {entry.id}", what="empty message", why=why)
 
 
 def _unanswered(context: Context) -> Iterator[Loss]:
