@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ BROWSER = """
 let shown = {}
 const thread = "t"
 const listening = {}
+const renderQuestions = () => {}
+const renderStatus = () => {}
 const render = (words) => { shown = { ...words } }
 const fetch = async () => ({ json: async () => ({ cursor: "0.0.-" }) })
 class EventSource { addEventListener(type, listener) { listening[type] = listener } }
@@ -52,6 +55,14 @@ class Interrupted:
         yield Finished(message=Message("assistant", (Text("one two three"),)))
 
 
+def documented(name: str) -> Any:
+    """A function of the documented application."""
+    source = PAGE.read_text().rpartition(f"def {name}(")[2].partition("\n\n\n")[0]
+    found: dict[str, Any] = {"Any": Any}
+    exec(f"def {name}({source}", found)
+    return found[name]
+
+
 async def sent() -> list[tuple[str, str]]:
     """Follow a thread while a run breaks off and is tried again; return the events that a browser gets."""
     found: list[tuple[str, str]] = []
@@ -59,7 +70,8 @@ async def sent() -> list[tuple[str, str]]:
         thread = await store.thread("t", agent=Agent("helper", backend=Interrupted()))
 
         async def follow() -> None:
-            async for frame in streams.frames(thread.follow(after="0.0.-", wait=True), place=""):
+            happenings = thread.follow(after="0.0.-", wait=True)
+            async for frame in streams.frames(happenings, place="", show=documented("shown_to_users")):
                 lines = dict(line.split(": ", 1) for line in frame.decode().splitlines() if ": " in line)
                 found.append((lines["event"], lines["data"]))
 
@@ -67,8 +79,11 @@ async def sent() -> list[tuple[str, str]]:
         await asyncio.sleep(0)
         with pytest.raises(RunFailed):
             await thread.run("Count.", id="m1")
-        result = await thread.run("Count.", id="m1")
-        while not any(type == "committed" and str(result.commit) in data for type, data in found):
+        await thread.run("Count.", id="m1")
+        while [data for type, data in found if type == "run.finished"] != [
+            '{"status":"failed"}',
+            '{"status":"succeeded"}',
+        ]:
             await asyncio.sleep(0.01)
         following.cancel()
     return found

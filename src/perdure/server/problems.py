@@ -184,7 +184,7 @@ FOR_APPLICATIONS: Mapping[str, str] = dict.fromkeys((*FOR_HTTP, *_OF_THE_PROGRAM
     "in_doubt": "Send it again with the same id; it will not be applied twice.",
     "op_reused": "Send a new intent with a new id.",
     "open_run_missing": "It may have ended since: ask for the messages of the thread.",
-    "run_failed": "Send it again with the same id to go on with the run.",
+    "run_failed": "Send the message of the run again, with the same id, to go on with it.",
 }
 
 FOR_MCP: Mapping[str, str] = dict.fromkeys(FOR_HTTP, "") | {
