@@ -331,3 +331,22 @@ def test_an_undo_of_a_change_of_several_items_names_them_all(store: Store, ann: 
 
     every = ("two", "one", "old", "older")
     assert [each.items for each in ann.moves(limit=5)] == [every, every, every, every, ("older",)]
+
+
+@pytest.mark.parametrize("ends", ["undone", "removed"])
+def test_a_withdrawn_change_stays_withdrawn_after_an_erasure(store: Store, ann: Memory, ends: str) -> None:
+    """Its source was erased with its words; control: changes of a thread and of a program that count, erased too."""
+    ann.add("likes tea", id="mine")
+    remembering(store, "t1", "likes lakes", name="kept")
+    noted = remembering(store, "t2", "likes fjords", name="taken")
+    _ = noted.undo() if ends == "undone" else noted.rm()
+    before = [(each.item, each.withdrawn) for each in ann.log()]
+
+    for id in ("mine", "kept", "taken"):
+        ann.erase(id)
+
+    assert before == [("taken", True), ("kept", False), ("mine", False)]
+    assert [(each.item, each.withdrawn) for each in ann.log()][3:] == before
+    if ends == "undone":
+        noted.redo()
+        assert not any(each.withdrawn for each in ann.log())

@@ -422,7 +422,7 @@ class Memory:
                 then = as_of(self._memory, id, change.digest)
                 if then is None or (now is not None and _is_equal(_item_of(then), now)):
                     continue
-                if not is_withdrawn(self._memory, id, change.changeset.patch):
+                if not is_withdrawn(self._memory, id, change):
                     return then
                 withdrawn = withdrawn or then
             if not changes:

@@ -11,13 +11,15 @@ from typing import Literal, TypeAlias
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound
 from perdure.history import reader
+from perdure.history.space import STORE, applied_id
 from perdure.memory import OwnerMemory
 from perdure.memory.index import read_versions
 from perdure.memory.visibility import item_at
 from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest
 from perdure.model.memory import MemoryItem, item_prefix, items_of
-from perdure.model.patch import Clear, Patch, Put
+from perdure.model.patch import Clear, Put
+from perdure.store.plumbing import directory
 from perdure.store.plumbing.revisions import LogEntry
 
 __all__ = [
@@ -114,7 +116,7 @@ def entry_of(memory: OwnerMemory, step: Step, item: str | None = None) -> Memory
         text=text,
         thread=None if is_direct else entry.author,
         by=entry.author if is_direct else None,
-        withdrawn=not is_direct and subject is not None and is_withdrawn(memory, subject, entry.patch),
+        withdrawn=not is_direct and subject is not None and is_withdrawn(memory, subject, step),
     )
 
 
@@ -133,14 +135,34 @@ def move_of(memory: OwnerMemory, move: MoveRecord) -> MemoryMove:
     return MemoryMove(**moved, changes=changes, items=tuple(items), change=change)
 
 
-def is_withdrawn(memory: OwnerMemory, item: str, patch: Patch) -> bool:
+def is_withdrawn(memory: OwnerMemory, item: str, step: Step) -> bool:
     """True if a change of an item counts for nothing now: a turn of a thread made it, and no live head reaches it.
 
     So it is after an undo of that turn, until a redo, and for good once the thread is removed.
     """
-    written = [op.value for op in patch.ops if isinstance(op, Put) and op.path.startswith(item_prefix(item))]
+    ops = step.changeset.patch.ops
+    written = [op.value for op in ops if isinstance(op, Put) and op.path.startswith(item_prefix(item))]
     sources = [each.source for each in read_versions(memory.space, written)]
-    return any(source is not None and not memory.reach.holds(source) for source in sources)
+    if any(source is not None and not memory.reach.holds(source) for source in sources):
+        return True
+    is_erased = None in memory.space.objects_there(written)
+    return is_erased and step.commit.reason not in _DIRECT and not _is_reached(memory, step)
+
+
+def _is_reached(memory: OwnerMemory, step: Step) -> bool:
+    """True if a live head of its thread has the commit that wrote a change: for one whose source was erased with its words."""
+    engine, thread = memory.space.engine, step.commit.author
+    if thread is None:
+        return True
+    try:
+        record = directory.find(memory.reach.threads(STORE, STORE), thread)
+        for wrote in memory.reach.commits_of(record.space, thread, step.commit.run):
+            recorded = engine.recorded(memory.space.name, applied_id(wrote))
+            if recorded is not None and recorded.receipt.heads[0].commit == step.digest:
+                return True
+    except NotFound:  # it was removed
+        return False
+    return False
 
 
 def _did(entry: LogEntry, item: str, now: _Left, before: _Left) -> Did:
