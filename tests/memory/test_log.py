@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import perdure
-from perdure import Store
+from perdure import Agent, Call, Store, Thread, testing
 from perdure.errors import Conflict
 from perdure.history.space import Space
 from perdure.memory import write
@@ -277,3 +277,76 @@ def test_the_ids_of_all_items_ever_are_listed(ann: Memory) -> None:
 
     assert ann.ids_ever() == ["b", "a"]
     assert ann.ids_ever(changes=1) == ["b"]
+
+
+def tidying(store: Store, thread: str = "t1") -> Thread:
+    """A thread whose one call adds two items, forgets `old` and edits `older`."""
+
+    @perdure.tool(effect="local_write")
+    def tidy(call: Call) -> str:
+        """Tidy the memory up."""
+        call.memory.add("likes lakes", id="two")
+        call.memory.add("likes seas", id="one")
+        call.memory.forget("old")
+        call.memory.edit("older", "likes cocoa")
+        return "tidied"
+
+    backend = testing.Script(testing.use("tidy"), testing.say("Done."))
+    opened = store.thread(thread, agent=Agent("planner", backend=backend, tools=[tidy]), owner="ann")
+    opened.run("Tidy up")
+    return opened
+
+
+def test_what_one_call_did_to_several_items_has_an_entry_for_each(store: Store, ann: Memory) -> None:
+    """In the order of the writes, of one commit; a limit counts entries, and the changes of one item are its own."""
+    ann.add("likes tea", id="old")
+    ann.add("likes coffee", id="older")
+    thread = tidying(store)
+
+    entries = ann.log()
+
+    assert told(ann)[:4] == [
+        ("added", "two", "likes lakes", "t1"),
+        ("added", "one", "likes seas", "t1"),
+        ("forgotten", "old", "likes tea", "t1"),
+        ("edited", "older", "likes cocoa", "t1"),
+    ]
+    assert {each.digest for each in entries[:4]} == {entries[0].digest}
+    assert [ann.log(limit=each) for each in range(1, 7)] == [entries[:each] for each in range(1, 7)]
+    assert len(entries) == 6
+    assert ann.changes_of("old")[0] == [entries[2], entries[5]]
+    thread.undo()
+    assert [each.withdrawn for each in ann.log()] == [True] * 4 + [False] * 2
+
+
+def test_an_undo_of_a_change_of_several_items_names_them_all(store: Store, ann: Memory) -> None:
+    """Of one change, and of two; control: a change of one item."""
+    ann.add("likes tea", id="old")
+    ann.add("likes coffee", id="older")
+    tidying(store)
+
+    ann.undo()
+    ann.redo()
+    ann.undo(2)
+
+    every = ("two", "one", "old", "older")
+    assert [each.items for each in ann.moves(limit=5)] == [every, every, every, every, ("older",)]
+
+
+@pytest.mark.parametrize("ends", ["undone", "removed"])
+def test_a_withdrawn_change_stays_withdrawn_after_an_erasure(store: Store, ann: Memory, ends: str) -> None:
+    """Its source was erased with its words; control: changes of a thread and of a program that count, erased too."""
+    ann.add("likes tea", id="mine")
+    remembering(store, "t1", "likes lakes", name="kept")
+    noted = remembering(store, "t2", "likes fjords", name="taken")
+    _ = noted.undo() if ends == "undone" else noted.rm()
+    before = [(each.item, each.withdrawn) for each in ann.log()]
+
+    for id in ("mine", "kept", "taken"):
+        ann.erase(id)
+
+    assert before == [("taken", True), ("kept", False), ("mine", False)]
+    assert [(each.item, each.withdrawn) for each in ann.log()][3:] == before
+    if ends == "undone":
+        noted.redo()
+        assert not any(each.withdrawn for each in ann.log())

@@ -385,6 +385,8 @@ def test_a_change_of_memory_is_undone_and_redone(shell: Shell, kept: str) -> Non
 
     assert (undone["did"], undone["items"], [item["id"] for item in back]) == ("undone", 1, [kept])
     assert redone.out.startswith("Redone: the memory of ann has 0 items, version ")
+    assert redone.out.endswith("; 1 item changed\n")
+    assert undone["changed"] == [kept]
     assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
 
 
@@ -605,6 +607,7 @@ def test_the_changes_of_a_memory_are_listed_with_what_they_changed(shell: Shell,
     shell.ok("memory", "undo", "--owner", "ann")
     left = shell.ok("memory", "log", "--owner", "ann", "--limit", "1", "--json").json
 
+    assert [each["item"] for each in whole] == [kept, "tea", kept]
     assert [(each["items"], each["reason"]) for each in whole] == [
         ([kept], "memory.forget"),
         (["tea"], "memory.add"),

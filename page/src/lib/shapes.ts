@@ -114,7 +114,7 @@ export interface MemoryItem {
   id: string; owner: string; text: string; kind: string; scope: string; trust: string; at: string; expires_at: string | null;
   reference: string; source: { thread: string; commit: string; run: string | null; call: string | null; agent: string | null } | null;
 }
-export interface MemoryChange { commit: string; did: string | null; reason: string; at: string; run: string | null; thread: string | null; by: string | null; items: string[]; withdrawn: boolean; text: string | null }
+export interface MemoryChange { commit: string; did: string | null; reason: string; at: string; run: string | null; thread: string | null; by: string | null; item: string | null; items: string[]; withdrawn: boolean; text: string | null }
 export interface MemoryChanges { commits: MemoryChange[]; more: boolean }
 export interface Artifact { digest: string; reference: string; name: string | null; media_type: string; size: number; sha256: string; at: string | null; call: string | null; commit: string | null }
 export interface Verified {

@@ -18,7 +18,7 @@ timeline of a run that has not ended.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -71,7 +71,7 @@ class ReachableMemory:
 
     def __init__(self, threads: Threads) -> None:
         """Read the spaces that `threads` returns."""
-        self._threads = threads
+        self.threads = threads
         self._spaces: dict[str, Space] = {}
         self._tips: dict[str, tuple[int, tuple[Digest, ...]]] = {}
         self._behind: dict[tuple[Digest, Digest], bool] = {}
@@ -87,11 +87,23 @@ class ReachableMemory:
         except NotFound:
             return False  # the thread was removed, and retention dropped its space
 
+    def commits_of(self, space: str, thread: str, run: str | None) -> Iterator[Digest]:
+        """Yield the commits of a run of a thread that a live head has."""
+        found = self.threads(space, thread)
+        seen = set[Digest]()
+        for tip in self._live(found):
+            for step in reader.steps(found, tip):
+                if step.digest in seen:
+                    break
+                seen.add(step.digest)
+                if step.commit.run == run:
+                    yield step.digest
+
     def _space(self, source: Source) -> Space:
         found = self._spaces.get(source.space)
         if found is None:
             _make_room(self._spaces, _SPACES_MAX)
-            found = self._spaces[source.space] = self._threads(source.space, source.thread)
+            found = self._spaces[source.space] = self.threads(source.space, source.thread)
         return found
 
     def _live(self, space: Space) -> tuple[Digest, ...]:

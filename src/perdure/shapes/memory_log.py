@@ -15,7 +15,7 @@ __all__ = ["MemoryChanges", "MemoryCommit", "MemoryErased", "MemoryHead", "Memor
 
 
 class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a memory."""
+    """What one commit of a memory did to one item; a commit that changed several has one of these for each."""
 
     commit: str
     # added, edited, confirmed (it says what it said), kept, pinned, unpinned, restored, forgotten or erased; null: it
@@ -26,9 +26,8 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None  # that wrote it; null: none did
     thread: str | None  # that wrote it; null: it was written directly
     by: str | None  # who wrote it directly, where that was said
-    items: list[
-        str
-    ]  # that it added, changed, forgot or erased; `did` and `text` are of the one asked for, or the first
+    item: str | None  # that `did`, `text` and `withdrawn` are about; null: it wrote no item
+    items: list[str]  # that the commit added, changed, forgot or erased, in the order of the writes
     withdrawn: (
         bool  # of no effect now: a turn of that thread made it and was undone, or the thread is removed
     )
@@ -45,6 +44,7 @@ class MemoryCommit(msgspec.Struct, frozen=True, kw_only=True):
             run=entry.run,
             thread=entry.thread,
             by=entry.by,
+            item=entry.item,
             items=list(entry.items),
             withdrawn=entry.withdrawn,
             text=entry.text,
@@ -66,12 +66,16 @@ class MemoryHead(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     did: str  # undone, redone, forgotten
     items: int  # that are remembered now
+    changed: list[str]  # the items that the changes were about which it took back, put back or made
     head: HeadShape
 
     @classmethod
     def of(cls, memory: Memory, did: str, head: HeadShape) -> Self:
         """Return the head with what led to it."""
-        return cls(owner=memory.owner, did=did, items=sum(1 for _ in memory.items()), head=head)
+        moved = memory.moves(before=head.version + 1, limit=1)  # its own, also if others came after it
+        changed = [item for move in moved for item in move.items]
+        there = sum(1 for _ in memory.items())
+        return cls(owner=memory.owner, did=did, items=there, changed=changed, head=head)
 
 
 class MemoryErased(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +100,8 @@ class MemoryMoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_"
     at: str | None  # when it was made; null: a move of an older version that was no commit
     by: str | None  # who made it, where that was said: a person, a program, or a thread by its id
     changes: int  # that it made, took back or put back
-    change: MemoryCommit | None  # the newest of them; null: there are none
+    items: list[str]  # that those changes were about
+    change: MemoryCommit | None  # the newest of them, with its first item; null: there are none
 
     @classmethod
     def of(cls, move: MemoryMove) -> Self:
@@ -109,6 +114,7 @@ class MemoryMoveShape(msgspec.Struct, frozen=True, kw_only=True, rename={"from_"
             at=None if move.at is None else stamp(move.at),
             by=move.author,
             changes=move.changes,
+            items=list(move.items),
             change=None if move.change is None else MemoryCommit.of(move.change),
         )
 

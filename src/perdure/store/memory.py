@@ -51,6 +51,7 @@ from perdure.store.plumbing.memory_log import (
     ERASED,
     MemoryLogEntry,
     MemoryMove,
+    entries_of,
     entry_of,
     is_withdrawn,
     move_of,
@@ -337,10 +338,12 @@ class Memory:
     def log(self, *, limit: int | None = None) -> list[MemoryLogEntry]:
         """Read the changes of this memory, newest first, each with what it did to which item; with a `limit` the last ones.
 
-        Those that were undone here are not among them: `moves` has the undo.
+        A commit that changed several items, as a call may, has an entry for each, in the order of the writes; `limit`
+        counts entries.  Those that were undone here are not among them: `moves` has the undo.
         """
-        steps = reader.log(self._memory.space, self.head.commit, limit=limit)
-        return [entry_of(self._memory, step) for step in steps]
+        reader.check_limit(limit)
+        steps = reader.steps(self._memory.space, self.head.commit, limit=limit)
+        return list(islice((each for step in steps for each in entries_of(self._memory, step)), limit))
 
     def changes_of(self, id: str, *, limit: int | None = None) -> tuple[list[MemoryLogEntry], bool]:
         """Read the changes of an item, newest first, and whether there may be older ones: a list and a truth value.
@@ -419,7 +422,7 @@ class Memory:
                 then = as_of(self._memory, id, change.digest)
                 if then is None or (now is not None and _is_equal(_item_of(then), now)):
                     continue
-                if not is_withdrawn(self._memory, id, change.changeset.patch):
+                if not is_withdrawn(self._memory, id, change):
                     return then
                 withdrawn = withdrawn or then
             if not changes:

@@ -127,7 +127,10 @@ def _listed(memory: Memory, query: MemoryQuery) -> Iterator[Remembered]:
 
 
 class MemoryLogQuery(BaseQuery, frozen=True, kw_only=True):
-    """The changes of which item; null: of all."""
+    """The changes of which item; null: of all.
+
+    A commit that changed several items has one for each, and `limit` counts those.
+    """
 
     item: str | None = None
     limit: int = 50

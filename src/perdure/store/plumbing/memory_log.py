@@ -5,20 +5,33 @@ Commands, the server and programs read this one entry, so that they say the same
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from perdure.engines.contract import Step
 from perdure.errors import Forgotten, NotFound
+from perdure.history import reader
+from perdure.history.space import STORE, applied_id
 from perdure.memory import OwnerMemory
 from perdure.memory.index import read_versions
 from perdure.memory.visibility import item_at
 from perdure.model.commit import Act, MoveRecord
 from perdure.model.digest import Digest
 from perdure.model.memory import MemoryItem, item_prefix, items_of
-from perdure.model.patch import Clear, Patch, Put
+from perdure.model.patch import Clear, Put
+from perdure.store.plumbing import directory
 from perdure.store.plumbing.revisions import LogEntry
 
-__all__ = ["ERASED", "Did", "MemoryLogEntry", "MemoryMove", "entry_of", "is_withdrawn", "move_of"]
+__all__ = [
+    "ERASED",
+    "Did",
+    "MemoryLogEntry",
+    "MemoryMove",
+    "entries_of",
+    "entry_of",
+    "is_withdrawn",
+    "move_of",
+]
 
 Did: TypeAlias = Literal[
     "added", "edited", "confirmed", "kept", "pinned", "unpinned", "restored", "forgotten", "erased"
@@ -41,14 +54,16 @@ _Left: TypeAlias = "MemoryItem | Literal['gone'] | None"
 
 
 class MemoryLogEntry(LogEntry, frozen=True, kw_only=True):
-    """One commit of a memory's history: what it did to an item, the one that was asked for or the first that it wrote.
+    """What one commit of a memory's history did to one item; a commit that changed several items has an entry for each.
 
-    It is a `LogEntry` too, with its digest, `at`, reason and author.
+    It is a `LogEntry` too, with the digest of the commit, `at`, reason and author.
     """
 
     did: Did | None  # None: it wrote no item
     item: str | None  # its id
-    items: tuple[str, ...]  # the ids of all that it wrote, forgot or erased
+    items: tuple[
+        str, ...
+    ]  # the ids of all that the commit wrote, forgot or erased, in the order of the writes
     text: str | None  # that it left, or forgot; None: it is erased, or a policy let it go
     thread: str | None  # whose run wrote it; None: it was written directly
     by: str | None  # who wrote it directly, where that was said
@@ -69,12 +84,19 @@ class MemoryMove(MoveRecord, frozen=True, kw_only=True, gc=False):
     """
 
     changes: int  # that it made, took back or put back
-    change: MemoryLogEntry | None  # the newest of them; None: there are none
+    items: tuple[str, ...]  # the ids of all that those changes were about
+    change: MemoryLogEntry | None  # the newest of them, with its first item; None: there are none
 
     def __repr__(self) -> str:
         """Say in one line what was done to which changes, and who did it."""
         who = f" by {self.author}" if self.author else ""
         return f"<move {self.version}: {self.act} of {self.changes}{who}, {self.change!r}>"
+
+
+def entries_of(memory: OwnerMemory, step: Step) -> Iterator[MemoryLogEntry]:
+    """Yield what a commit of a memory did to each item, in the order of the writes; one that wrote none has one entry."""
+    for item in items_of(step.changeset.patch) or [None]:
+        yield entry_of(memory, step, item)
 
 
 def entry_of(memory: OwnerMemory, step: Step, item: str | None = None) -> MemoryLogEntry:
@@ -94,7 +116,7 @@ def entry_of(memory: OwnerMemory, step: Step, item: str | None = None) -> Memory
         text=text,
         thread=None if is_direct else entry.author,
         by=entry.author if is_direct else None,
-        withdrawn=not is_direct and subject is not None and is_withdrawn(memory, subject, entry.patch),
+        withdrawn=not is_direct and subject is not None and is_withdrawn(memory, subject, step),
     )
 
 
@@ -107,17 +129,40 @@ def move_of(memory: OwnerMemory, move: MoveRecord) -> MemoryMove:
     if move.act is Act.COMMIT and after is not None:
         moved |= {"at": after.commit.at, "author": after.commit.author}
     depths = [-1 if each is None else each.commit.depth for each in (after, before)]
-    return MemoryMove(**moved, changes=depths[0] - depths[1], change=change)
+    changes = depths[0] - depths[1]
+    steps = () if newer is None else reader.steps(memory.space, newer, limit=changes)
+    items = dict.fromkeys(item for step in steps for item in items_of(step.changeset.patch))
+    return MemoryMove(**moved, changes=changes, items=tuple(items), change=change)
 
 
-def is_withdrawn(memory: OwnerMemory, item: str, patch: Patch) -> bool:
+def is_withdrawn(memory: OwnerMemory, item: str, step: Step) -> bool:
     """True if a change of an item counts for nothing now: a turn of a thread made it, and no live head reaches it.
 
     So it is after an undo of that turn, until a redo, and for good once the thread is removed.
     """
-    written = [op.value for op in patch.ops if isinstance(op, Put) and op.path.startswith(item_prefix(item))]
+    ops = step.changeset.patch.ops
+    written = [op.value for op in ops if isinstance(op, Put) and op.path.startswith(item_prefix(item))]
     sources = [each.source for each in read_versions(memory.space, written)]
-    return any(source is not None and not memory.reach.holds(source) for source in sources)
+    if any(source is not None and not memory.reach.holds(source) for source in sources):
+        return True
+    is_erased = None in memory.space.objects_there(written)
+    return is_erased and step.commit.reason not in _DIRECT and not _is_reached(memory, step)
+
+
+def _is_reached(memory: OwnerMemory, step: Step) -> bool:
+    """True if a live head of its thread has the commit that wrote a change: for one whose source was erased with its words."""
+    engine, thread = memory.space.engine, step.commit.author
+    if thread is None:
+        return True
+    try:
+        record = directory.find(memory.reach.threads(STORE, STORE), thread)
+        for wrote in memory.reach.commits_of(record.space, thread, step.commit.run):
+            recorded = engine.recorded(memory.space.name, applied_id(wrote))
+            if recorded is not None and recorded.receipt.heads[0].commit == step.digest:
+                return True
+    except NotFound:  # it was removed
+        return False
+    return False
 
 
 def _did(entry: LogEntry, item: str, now: _Left, before: _Left) -> Did:

@@ -61,7 +61,7 @@ class MemoryLog(MemoryChanges, Answer, frozen=True, kw_only=True):
                     each.by or each.thread or "",
                     moment(each.at)[5:16],
                     digest(each.commit),
-                    self.item or next(iter(each.items), ""),
+                    each.item or "",
                 )
                 for each in self.commits
             ],
@@ -99,6 +99,8 @@ def _move_row(move: MemoryMoveShape) -> tuple[Cell, ...]:
     did = "" if change is None else change.did or change.reason
     if move.act != "commit":
         did = f"{move.act} of {did if move.changes == 1 else count(move.changes, 'change')}"
+    if len(move.items) > 1:
+        did += f" ({count(len(move.items), 'item')})"
     return (
         str(move.version),
         did,
@@ -106,7 +108,7 @@ def _move_row(move: MemoryMoveShape) -> tuple[Cell, ...]:
         move.by or "",
         moment(move.at)[5:16] if move.at else "",
         digest(None if change is None else change.commit),
-        "" if change is None else next(iter(change.items), ""),
+        "" if change is None else change.item or "",
     )
 
 
@@ -120,6 +122,7 @@ class MemoryMoved(MemoryHead, Answer, frozen=True, kw_only=True):
             (self.owner, "name"),
             f" has {count(self.items, 'item')}, version {self.head.version}, ",
             digest(self.head.commit),
+            f"; {count(len(self.changed), 'item')} changed",
         )
 
 
@@ -144,7 +147,7 @@ def log(
     An item was added, edited, confirmed (another source, or a stronger one, said the same), kept (so that it no longer
     depends on the thread that wrote it), pinned, unpinned, forgotten, restored or erased. Each has the text that it
     wrote, or that it forgot; `memory show ITEM --at COMMIT` shows all of it, and `memory restore ITEM --at COMMIT` puts it
-    back. A change that was undone here is not listed: redo brings it back, and `memory moves` lists it. One of a thread
+    back. A call that changed several items has a line for each, with one commit. A change that was undone here is not listed: redo brings it back, and `memory moves` lists it. One of a thread
     stays listed, as withdrawn, while the thread has undone it.
     """
     with reading(everywhere) as store:
@@ -176,9 +179,9 @@ def undo(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryMoved:
-    """Undo the last change of an owner's memory, whichever item it was about
+    """Undo the last change of an owner's memory, whichever items it was about
 
-    It goes back a change at a time: to put one item back and leave the later changes of others, use `memory restore`.
+    It says how many items that were: all that one call wrote is one change. It goes back a change at a time: to put one item back and leave the later changes of others, use `memory restore`.
     Nothing is lost: redo reverses it. What a thread has written is also taken back by an undo of that thread. An erasure
     cannot be undone: right after one this is refused.
     """
