@@ -5,7 +5,7 @@ from __future__ import annotations
 import perdure
 from perdure import Agent, Call, Store, Thread, testing
 
-__all__ = ["LETTERS", "by_letters", "drop", "forgetting", "look", "note", "remembering", "texts"]
+__all__ = ["LETTERS", "by_letters", "drop", "forgetting", "look", "note", "remembering", "texts", "tidying"]
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -50,6 +50,24 @@ def forgetting(store: Store, thread: str, name: str = "n", *, owner: str = "ann"
     script = testing.Script(testing.use("drop", name=name), testing.say("Gone."))
     opened = store.thread(thread, agent=Agent("planner", backend=script, tools=[drop]), owner=owner)
     opened.run("Forget it")
+    return opened
+
+
+def tidying(store: Store, thread: str = "t1") -> Thread:
+    """A thread whose one call adds two items, forgets `old` and edits `older`."""
+
+    @perdure.tool(effect="local_write")
+    def tidy(call: Call) -> str:
+        """Tidy the memory up."""
+        call.memory.add("likes lakes", id="two")
+        call.memory.add("likes seas", id="one")
+        call.memory.forget("old")
+        call.memory.edit("older", "likes cocoa")
+        return "tidied"
+
+    backend = testing.Script(testing.use("tidy"), testing.say("Done."))
+    opened = store.thread(thread, agent=Agent("planner", backend=backend, tools=[tidy]), owner="ann")
+    opened.run("Tidy up")
     return opened
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import perdure
-from perdure import Agent, Call, Store, Thread, testing
+from perdure import Store
 from perdure.errors import Conflict
 from perdure.history.space import Space
 from perdure.memory import write
@@ -17,7 +17,7 @@ from perdure.store import memory as memories
 from perdure.store.memory import Memory
 from tests.coded import raises
 from tests.crash.campaign import SEED, sized
-from tests.memory.remembering import forgetting, remembering
+from tests.memory.remembering import forgetting, remembering, tidying
 
 MANY = 3_000
 
@@ -277,24 +277,6 @@ def test_the_ids_of_all_items_ever_are_listed(ann: Memory) -> None:
 
     assert ann.ids_ever() == ["b", "a"]
     assert ann.ids_ever(changes=1) == ["b"]
-
-
-def tidying(store: Store, thread: str = "t1") -> Thread:
-    """A thread whose one call adds two items, forgets `old` and edits `older`."""
-
-    @perdure.tool(effect="local_write")
-    def tidy(call: Call) -> str:
-        """Tidy the memory up."""
-        call.memory.add("likes lakes", id="two")
-        call.memory.add("likes seas", id="one")
-        call.memory.forget("old")
-        call.memory.edit("older", "likes cocoa")
-        return "tidied"
-
-    backend = testing.Script(testing.use("tidy"), testing.say("Done."))
-    opened = store.thread(thread, agent=Agent("planner", backend=backend, tools=[tidy]), owner="ann")
-    opened.run("Tidy up")
-    return opened
 
 
 def test_what_one_call_did_to_several_items_has_an_entry_for_each(store: Store, ann: Memory) -> None:

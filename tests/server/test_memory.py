@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.store.store import Store
-from tests.memory.remembering import by_letters, remembering
+from tests.memory.remembering import by_letters, remembering, tidying
 from tests.server.client import Client, key, serving
 
 ITEM = "/v1/memory/ann/items/{id}"
@@ -393,6 +393,26 @@ def test_the_last_changes_are_listed_as_far_as_they_are_asked_for(
     assert ([each["text"] for each in last["commits"]], last["more"]) == (["Ann likes trams."], True)
     assert (len(every["commits"]), every["more"]) == (2, False)
     assert [each[1] for each in changes(client, f"?item={item}")] == ["Ann lives in Porto."]
+
+
+def test_what_one_call_did_to_several_items_is_listed_item_by_item(client: Client, store: Store) -> None:
+    """Each with its own `did` and `text`, and one commit; an undo names all the items that it changed back."""
+    memory = store.memory("ann")
+    memory.add("likes tea", id="old")
+    memory.add("likes coffee", id="older")
+    tidying(store)
+
+    listed = client.get("/v1/memory/ann/log?limit=4").json
+    undone = client.post("/v1/memory/ann/undo").json
+
+    assert [(each["did"], each["item"], each["text"]) for each in listed["commits"]] == [
+        ("added", "two", "likes lakes"),
+        ("added", "one", "likes seas"),
+        ("forgotten", "old", "likes tea"),
+        ("edited", "older", "likes cocoa"),
+    ]
+    assert (len({each["commit"] for each in listed["commits"]}), listed["more"]) == (1, True)
+    assert undone["changed"] == ["two", "one", "old", "older"]
 
 
 def test_a_search_by_words_alone_says_so(client: Client, tmp_path: Path, item: str) -> None:
