@@ -242,11 +242,7 @@ class Memory:
         self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
     ) -> Iterator[Remembered]:
         """Yield all items, sorted by id; with `expired` those that are not there because they expired."""
-        judge = self._judge()
-        for found in judge.items(expired=expired):
-            item = found.version.item
-            if item is not None and kind in (None, item.kind) and scope in (None, item.scope):
-                yield judge.remembered(found)
+        yield from self._judge().listed(kind=kind, scope=scope, expired=expired)
 
     ls = items
 
