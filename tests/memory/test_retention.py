@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent, Store, testing
+from perdure import Agent, Store, aio, testing
 from perdure.errors import Conflict, Forgotten, NotFound
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
@@ -228,6 +229,20 @@ def test_nothing_of_an_owner_without_a_memory_is_erased(store: Store) -> None:
 
     assert texts(store, "likes") == ["likes fjords"]
     assert list(store.owners()) == ["ann"]
+
+
+def test_an_async_program_forgets_and_erases_all() -> None:
+    """The same as in a program without asyncio."""
+
+    async def go() -> tuple[list[str], tuple[str, ...]]:
+        async with await aio.open("memory:") as store:
+            memory = await store.memory("ann")
+            await memory.add("likes fjords", id="a")
+            await memory.forget_all()
+            left = [item.id async for item in memory.items()]
+            return left, (await memory.erase_all()).items
+
+    assert asyncio.run(go()) == ([], ("a",))
 
 
 def test_one_undo_takes_back_that_all_was_forgotten(store: Store) -> None:
