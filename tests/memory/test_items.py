@@ -15,6 +15,7 @@ from perdure.errors import Invalid, NotFound, OpReused, Unavailable
 from perdure.model.memory import TEXT_BYTES_MAX, Trust
 from perdure.testing import Script, say, use
 from tests.coded import raises
+from tests.memory.remembering import by_letters
 
 
 def test_an_item_is_read_as_it_was_added(store: Store) -> None:
@@ -208,6 +209,32 @@ def test_a_call_is_told_that_an_item_expired() -> None:
         store.thread("t", agent=Agent("a", backend=script, tools=[look]), owner="ann").run("Look.")
 
     assert met == ["memory_item_expired", "memory_item_not_found"]
+
+
+def test_a_call_lists_all_items_and_searches_by_similarity() -> None:
+    """The ids are those that it can edit and forget, by kind and scope too; what it wrote itself is not there yet."""
+    met: list[list[str]] = []
+
+    @perdure.tool(effect="local_write")
+    def look(call: Call) -> str:
+        call.memory.add("knows the tool", id="own")
+        met.append([item.id for item in call.memory.items()])
+        met.append([item.id for item in call.memory.items(kind="preference")])
+        met.append([item.text for item in call.memory.items(scope="project")])
+        met.append([item.id for item in call.memory.search("abc")])
+        met.append([item.id for item in call.memory.search("abc", similarity_min=0.9)])
+        return "looked"
+
+    with perdure.open("memory:", embed=by_letters) as store:
+        memory = store.memory("ann")
+        memory.add("abc", id="near", kind="preference")
+        memory.add("abc xyz xyz", id="far", scope="project")
+        script = Script(use("look"), say("Done."))
+        store.thread("t", agent=Agent("a", backend=script, tools=[look]), owner="ann").run("Look.")
+        after = [item.id for item in memory.items()]
+
+    assert met == [["far", "near"], ["near"], ["abc xyz xyz"], ["near", "far"], ["near"]]
+    assert after == ["far", "near", "own"]
 
 
 def test_adding_can_be_repeated_safely(store: Store) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent, Store, testing
-from perdure.errors import Forgotten, NotFound
+from perdure import Agent, Store, aio, testing
+from perdure.errors import Conflict, Forgotten, NotFound
 from perdure.history import retention
 from perdure.history.retention import RetentionPolicy
 from perdure.history.stored_objects import pages
@@ -189,6 +190,78 @@ def test_erasing_names_the_threads_that_hold_the_words(store: Store) -> None:
     assert store.memory("ann").erase("goes").count == 0
     with raises(NotFound, "memory_item_not_found"):
         store.memory("ann").erase("never")
+
+
+def test_all_of_an_owner_is_erased_at_once(tmp_path: Path, clock: list[int]) -> None:
+    """Also what was forgotten, undone or noted by a thread, which is named; another owner's memory stays as it is."""
+    with perdure.open(tmp_path / "store.db", clock=lambda: clock[0]) as store:
+        memory, bob = store.memory("ann"), store.memory("bob")
+        bob.add("likes fjords", id="bobs")
+        memory.add("owns a zeppelin", id="undone")
+        memory.undo()
+        memory.add("rents a zeppelin", id="forgotten")
+        memory.forget("forgotten")
+        memory.add("flies a zeppelin", id="now")
+        control = files_with(tmp_path, b"zeppelin")
+
+        first = memory.erase_all(author="clerk")
+        left = files_with(tmp_path, b"zeppelin")
+        remembering(store, "wrote", "likes airships", name="noted")
+        second = memory.erase_all()
+
+        assert (control != [], left) == (True, [])
+        assert (first.items, first.threads, first.left_alone) == (("forgotten", "now", "undone"), (), None)
+        assert first.count > 0
+        assert (second.threads, second.items) == (("wrote",), ("forgotten", "noted", "now", "undone"))
+        assert (list(memory.items()), memory.erase_all().count) == ([], 0)
+        assert [item.text for item in bob.items()] == ["likes fjords"]
+        with raises(Conflict, "erasure_not_undone"):
+            memory.undo()
+        assert store.verify().ok
+
+
+def test_nothing_of_an_owner_without_a_memory_is_erased(store: Store) -> None:
+    """A mistyped owner is an error, and begins no memory; the one that is there stays."""
+    store.memory("ann").add("likes fjords")
+
+    with raises(NotFound, "memory_owner_not_found", owner="anne"):
+        store.memory("anne").erase_all()
+
+    assert texts(store, "likes") == ["likes fjords"]
+    assert list(store.owners()) == ["ann"]
+
+
+def test_an_async_program_forgets_and_erases_all() -> None:
+    """The same as in a program without asyncio."""
+
+    async def go() -> tuple[list[str], tuple[str, ...]]:
+        async with await aio.open("memory:") as store:
+            memory = await store.memory("ann")
+            await memory.add("likes fjords", id="a")
+            await memory.forget_all()
+            left = [item.id async for item in memory.items()]
+            return left, (await memory.erase_all()).items
+
+    assert asyncio.run(go()) == ([], ("a",))
+
+
+def test_one_undo_takes_back_that_all_was_forgotten(store: Store) -> None:
+    """It is one change, made once under its op_id; where nothing is there, none is written."""
+    memory = store.memory("ann")
+    nothing = memory.forget_all()
+    memory.add("likes fjords", id="a")
+    remembering(store, "t1", "likes lakes", name="b")
+
+    head = memory.forget_all(op_id="once", author="clerk")
+    left = list(memory.items())
+    again = memory.forget_all()
+    memory.undo()
+
+    assert nothing.commit is None
+    assert (left, again) == ([], head)
+    assert [item.id for item in memory.items()] == ["a", "b"]
+    assert memory.forget_all(op_id="once") == head
+    assert [item.id for item in memory.items()] == ["a", "b"]
 
 
 def test_an_item_is_erased_that_a_machine_with_a_faster_clock_wrote(tmp_path: Path, clock: list[int]) -> None:

@@ -151,6 +151,52 @@ def test_forgetting_says_how_to_erase_and_erasing_leaves_no_version(shell: Shell
     assert shell("memory", "show", reference, "--owner", "ann").code != 0
 
 
+def test_all_of_an_owner_is_forgotten_and_brought_back_by_one_undo(shell: Shell, kept: str) -> None:
+    """The commands that are printed do what they say; an item beside --all, or neither, is refused."""
+    shell.ok("memory", "add", "has a dog", "--owner", "ann", "--id", "dog")
+
+    both = shell("memory", "forget", kept, "--all", "--owner", "ann", "--json")
+    neither = shell("memory", "forget", "--owner", "ann", "--json")
+    forgot = shell.ok("memory", "forget", "--all", "--owner", "ann").out
+    gone = shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]
+    again = shell.ok("memory", "forget", "--all", "--owner", "ann").out
+    shell.ok("memory", "undo", "--owner", "ann")
+
+    assert [each.error["code"] for each in (both, neither)] == ["forget_what", "forget_what"]
+    assert forgot.startswith("Forgot 2 items of ann")
+    assert "perdure memory undo --owner ann" in forgot
+    assert "perdure memory forget --all --owner ann --erase" in forgot
+    assert (gone, "nothing was forgotten" in again) == ([], True)
+    assert len(shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]) == 2
+
+
+def test_all_of_an_owner_is_erased_after_a_yes(shell: Shell, kept: str) -> None:
+    """Forgotten items too, with the threads that hold the words, once each; without a yes, and of a mistyped owner, nothing."""
+    with perdure.open(shell.store) as store:
+        for number in range(10, 22):
+            remembering(store, f"chat-{number}", "likes airships", name="noted")
+    shell.ok("memory", "forget", kept, "--owner", "ann")
+    erase = ("memory", "forget", "--all", "--erase", "--owner")
+
+    with PtySession(shell.directory, *erase, "ann") as session:
+        session.wait_for("for good, yes or no? ")
+        session.type("no\r")
+        refused = session.ended()
+    mistyped = shell(*erase, "anna", "--json")
+    left = shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"]
+    shown = shell.ok(*erase, "ann", "--yes").out
+    erased = shell.ok(*erase, "ann", "--json").json
+
+    assert (refused != 0, mistyped.error["code"]) == (True, "memory_owner_not_found")
+    assert [each["id"] for each in left] == ["noted"]
+    assert [shown.count(f"chat-{number}") for number in range(10, 22)] == [1] * 12
+    assert "perdure threads rm chat-10\n" in shown
+    assert erased["items"] == ["noted", kept]
+    assert (erased["erased"], erased["objects"], erased["left_alone"]) == (True, 0, None)
+    assert shell.ok("memory", "ls", "--owner", "ann", "--json").json["items"] == []
+    assert shell("memory", "restore", kept, "--owner", "ann").code != 0
+
+
 def test_an_item_is_erased_by_the_part_of_its_id_that_it_was_forgotten_by(shell: Shell) -> None:
     """The short id that was typed, and the command that was printed; control: a part that fits no item erases nothing."""
     kept = shell.ok("memory", "add", "has a dog", "--owner", "ann", "--json").json["item"]["id"]

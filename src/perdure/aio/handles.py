@@ -204,7 +204,9 @@ class Memory(HeldProxy[memory.Memory]):
     items = AsyncIteratorMethod(memory.Memory.items, as_it_is)
     ls = items
     forget = AsyncMethod(memory.Memory.forget)
+    forget_all = AsyncMethod(memory.Memory.forget_all)
     erase = AsyncMethod(memory.Memory.erase)
+    erase_all = AsyncMethod(memory.Memory.erase_all)
     keep = AsyncMethod(memory.Memory.keep)
     pin = AsyncMethod(memory.Memory.pin)
     unpin = AsyncMethod(memory.Memory.unpin)

@@ -28,6 +28,7 @@ from perdure.memory.owner_memory import Line, MemorySnapshot, OwnerMemory
 from perdure.model.digest import Digest
 from perdure.model.memory import (
     TRUSTS,
+    ItemKind,
     MemoryChange,
     MemoryItem,
     Reference,
@@ -168,6 +169,15 @@ class Visibility:
                 found = self.item(id)
                 if found is not None and found.counts is not expired:
                     yield found
+
+    def listed(
+        self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
+    ) -> Iterator[Remembered]:
+        """Yield the items of `items` that are of this kind and scope; None: of any."""
+        for found in self.items(expired=expired):
+            item = _item(found.version)
+            if kind in (None, item.kind) and scope in (None, item.scope):
+                yield self.remembered(found)
 
     def remembered(self, judged: Judged) -> Remembered:
         """Return the item, with a reference that names this version of it."""

@@ -38,7 +38,7 @@ from perdure.model.memory import (
     version_path,
 )
 
-__all__ = ["End", "NewVersion", "deliver", "events_of", "given_fields", "until", "write"]
+__all__ = ["End", "NewVersion", "deliver", "events_of", "given_fields", "remove", "until", "write"]
 
 End: TypeAlias = "datetime | timedelta | UnsetType | None"
 """When an item ends, or how long it stays; None: it does not end, unset: the caller does not say."""
@@ -72,17 +72,62 @@ def write(
     before = writer.once(space, op_id, intent) if op_id is not None and callable(version) else None
     if before is not None:
         return CommitOutcome(receipt=before, head=before.heads[0], step=None)
-    attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
-    while True:
-        attempts.begin()
-        head = _head(space)
+
+    def change(head: Head, ops: Ops) -> None:
         new = version(head.commit) if callable(version) else version
-        ops = Ops(space, space.root_at(head.commit))
         # A removal names its item also where nothing is left to remove, as an erasure of what was forgotten before.
         if not beside and (new is None or ops.paths(item_prefix(id))):
             ops.clear(item_prefix(id))
         if new is not None:
             _put(ops, version_path(id, _depth(space, head), 0), new)
+
+    return _on_newest(space, change, reason=reason, op_id=op_id, intent=intent, author=author)
+
+
+def remove(
+    space: Space,
+    ids: Callable[[Digest | None], Sequence[str]],
+    *,
+    reason: str,
+    op_id: str | None = None,
+    author: str | None = None,
+) -> Head:
+    """Remove all versions of the items that `ids` names for a commit of the memory, by one commit; return the head.
+
+    Without any nothing is written.  Raises `Conflict`, having written nothing, if other writers are first at each
+    attempt.
+    """
+    intent = digest_of(Kind.BODY, canonical.encode([reason, "all"]))
+    before = None if op_id is None else writer.once(space, op_id, intent)
+    if before is not None:
+        return before.heads[0]
+    head = _head(space)
+    if not ids(head.commit):
+        return head
+
+    def change(head: Head, ops: Ops) -> None:
+        for id in ids(head.commit):
+            ops.clear(item_prefix(id))
+
+    return _on_newest(space, change, reason=reason, op_id=op_id, intent=intent, author=author).head
+
+
+def _on_newest(
+    space: Space,
+    change: Callable[[Head, Ops], None],
+    *,
+    reason: str,
+    op_id: str | None,
+    intent: Digest,
+    author: str | None,
+) -> CommitOutcome:
+    """Commit a change of the memory on top of its newest head, made anew for each head that it may come on top of."""
+    attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
+    while True:
+        attempts.begin()
+        head = _head(space)
+        ops = Ops(space, space.root_at(head.commit))
+        change(head, ops)
         done = _committed(
             space,
             head,

@@ -70,6 +70,7 @@ _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGES_READ = 16  # of an item at first, for the value that it had before
 _LOOKED_BACK_MAX = 1_000  # commits, for an earlier life of an item
 _CLOCKS_DIFFER_US = 3_600_000_000  # how far, at most, the clocks of two writers are apart
+_NAMED_MAX = 4  # items, in an error
 _UNTRUSTED = ("model", "tool", "import")  # their texts are repaired where they are not valid Unicode
 
 
@@ -243,11 +244,7 @@ class Memory:
         self, *, kind: ItemKind | None = None, scope: str | None = None, expired: bool = False
     ) -> Iterator[Remembered]:
         """Yield all items, sorted by id; with `expired` those that are not there because they expired."""
-        judge = self._judge()
-        for found in judge.items(expired=expired):
-            item = found.version.item
-            if item is not None and kind in (None, item.kind) and scope in (None, item.scope):
-                yield judge.remembered(found)
+        yield from self._judge().listed(kind=kind, scope=scope, expired=expired)
 
     ls = items
 
@@ -270,6 +267,40 @@ class Memory:
         erased = retention.erase(self._memory, id, author=_checked(author))
         if erased is None:
             raise self._no_item(id)
+        return erased
+
+    def forget_all(self, *, op_id: str | None = None, author: str | None = None) -> Head:
+        """Remove every item that is there, also those that threads wrote, by one change, which `undo` takes back.
+
+        Where there is none, nothing is written.  Their words stay in the history: `erase_all` removes these too.
+        """
+
+        def there(commit: Digest | None) -> list[str]:
+            return [found.id for found in Visibility(self._memory, None, None, commit=commit).items()]
+
+        return write.remove(
+            self._memory.space,
+            there,
+            reason="memory.forget",
+            op_id=None if op_id is None else names.check_op_id(op_id),
+            author=_checked(author),
+        )
+
+    def erase_all(self, *, author: str | None = None) -> Erasure:
+        """Remove every item there ever was with all that the memory's history holds of it, as `erase` does with one.
+
+        Forgotten, undone and expired items go too.  The result has their ids, and names the threads of this owner that
+        hold their words, which a later erasure does not know any more.  Raises `NotFound` if nothing was ever remembered for this owner.  No `undo` takes it back.
+        """
+        self._deliver()
+        erased = retention.erase(self._memory, None, author=_checked(author))
+        if erased is None:
+            raise NotFound(
+                f"nothing was ever remembered for '{self.owner}'; nothing was erased.",
+                code="memory_owner_not_found",
+                advice="Check the name of the owner.",
+                owner=self.owner,
+            )
         return erased
 
     def keep(self, id: str, *, op_id: str | None = None, author: str | None = None) -> Remembered:
@@ -471,19 +502,23 @@ class Memory:
     def _check_undoable(self, turns: int) -> None:
         """Raise `Conflict` if the last changes are erasures alone: to move the head back over them brings nothing back."""
         erased: list[str] = []
+        changes = 0
         for step in reader.steps(self._memory.space, self.head.commit):
             if step.commit.reason != ERASED:
                 break
+            changes += 1
             erased += items_of(step.changeset.patch)
-        if erased and len(erased) >= turns:
+        if changes >= max(turns, 1):
+            many = len(erased) > _NAMED_MAX
+            what = f"{len(erased)} items" if many else " and ".join(map(repr, erased))
             raise Conflict(
-                f"the last change of the memory of '{self.owner}' is the erasure of {' and '.join(map(repr, erased))}, "
+                f"the last change of the memory of '{self.owner}' is the erasure of {what}, "
                 "which no undo takes back; nothing was moved.",
                 code="erasure_not_undone",
-                advice=f"undo({len(erased) + 1}) also takes back the change before it.",
+                advice=f"undo({changes + 1}) also takes back the change before it.",
                 owner=self.owner,
                 items=tuple(erased),
-                changes=len(erased) + 1,
+                changes=changes + 1,
             )
 
     def redo(self, *, op_id: str | None = None, author: str | None = None) -> Head:

@@ -6,7 +6,7 @@ result and visible with its round's commit; until then only the call itself sees
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from perdure.model.memory import (
     ItemKind,
     MemoryChange,
     MemoryItem,
+    Remembered,
     Remembering,
     check_item,
     check_item_id,
@@ -126,13 +127,36 @@ class CallMemory:
         return id
 
     def search(
-        self, query: str, *, limit: int = 8, kind: ItemKind | None = None, scope: str | None = None
+        self,
+        query: str,
+        *,
+        limit: int = 8,
+        kind: ItemKind | None = None,
+        scope: str | None = None,
+        similarity_min: float | None = None,
     ) -> Recall:
-        """Return the items about `query`, the best first."""
+        """Return the items about `query`, the best first; of less similarity than `similarity_min` none.
+
+        What this call itself wrote is not found yet.
+        """
         memory = self._open()
-        found = relevant(memory, query, limit=limit, kind=kind, scope=scope, line=self._line)
+        found = relevant(
+            memory,
+            query,
+            limit=limit,
+            kind=kind,
+            scope=scope,
+            similarity_min=similarity_min,
+            line=self._line,
+        )
         self._root = found.sight.root
         return found
+
+    def items(self, *, kind: ItemKind | None = None, scope: str | None = None) -> Iterator[Remembered]:
+        """Yield all items, sorted by id; what this call itself wrote is not among them yet."""
+        judge = Visibility(self._open(), None, self._line)
+        self._root = judge.sight.root
+        return judge.listed(kind=kind, scope=scope)
 
     def get(self, id: str) -> str:
         """Return the text of one item, with this call's own writes; raises `NotFound`."""

@@ -11,7 +11,7 @@ dropped and the removal says so.
 
 What goes inside a space is planned by `perdure.history.retention`.
 
-`erase` is retention of one item of a memory, whatever its age.
+`erase` is retention of one item of a memory, or of all, whatever their age.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from perdure.model import canonical
 from perdure.model.commit import Act
 from perdure.model.digest import Kind, digest_of
 from perdure.model.head import MAIN, Head
-from perdure.model.memory import MEMORY, decode_version, item_prefix
+from perdure.model.memory import MEMORY, decode_version, parse_version_path
 from perdure.model.names import SERVER_THREAD
 from perdure.model.patch import Put
 from perdure.model.run import ENDED, LEASE, QUEUE, QUEUES, RunRecord
@@ -141,31 +141,35 @@ def carry_out(
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """What an erasure removed of an item, and which threads still hold its words."""
+    """What an erasure removed of items, and which threads still hold their words."""
 
     head: Head  # of the memory
+    items: tuple[str, ...]  # the ids of those that were erased
     count: int  # objects that the memory has forgotten
     freed: int  # bytes
-    threads: tuple[str, ...]  # threads of the owner that hold its words too, by id
+    threads: tuple[str, ...]  # threads of the owner that hold their words too, by id
     left_alone: str | None  # why the memory has kept some of it
 
 
-def erase(memory: OwnerMemory, id: str, *, author: str | None = None) -> Erasure | None:
-    """Forget an item and every value that it ever had; None: neither the memory nor a thread knows it.
+def erase(memory: OwnerMemory, id: str | None, *, author: str | None = None) -> Erasure | None:
+    """Forget an item and every value that it ever had; an id of None: every item there ever was.
 
-    Every other item stays, at every moment.  An erasure that was interrupted is finished by another one.
+    Returns None if neither the memory nor a thread knows the item, or there never was any.  Every other item stays, at
+    every moment.  An erasure that was interrupted is finished by another one.
     """
     space, engine = memory.space, memory.space.engine
-    texts, is_known = _past_of(space, id)
-    threads = tuple(_holding(engine, memory.owner, id, texts))
-    if not is_known and not threads:
+    texts, known = _past_of(space, id)
+    threads = tuple(_holding(engine, memory.owner, id, texts)) if known or id is not None else ()
+    if not known and not threads:
         return None
-    head = write.write(space, id, None, reason="memory.erase", author=author).head
-    wanted = plan(engine, RetentionPolicy(owners=(memory.owner,), items=(id,)), space.clock())
+    items = tuple(sorted(known)) if id is None else (id,)
+    head = write.remove(space, lambda _: items, reason="memory.erase", author=author)
+    wanted = plan(engine, RetentionPolicy(owners=(memory.owner,), items=items), space.clock())
     done = carry_out(engine, wanted, ids=space.ids, cache=space.cache)
     memory.forget_copies()
     return Erasure(
         head=head,
+        items=items,
         count=sum(each.count for each in done),
         freed=sum(each.freed for each in done),
         threads=threads,
@@ -173,25 +177,29 @@ def erase(memory: OwnerMemory, id: str, *, author: str | None = None) -> Erasure
     )
 
 
-def _past_of(space: Space, id: str) -> tuple[set[str], bool]:
-    """Return every text that an item ever had, undone ones included, and whether the memory's history names it."""
+def _past_of(space: Space, id: str | None) -> tuple[set[str], set[str]]:
+    """Return every text that an item ever had, undone ones included, and the ids that were found; None: of all items."""
     moves = loops.moves(space.engine, space.name, MAIN)
     tips = {tip: None for move in moves for tip in (move.to, move.from_) if tip is not None}
     texts: set[str] = set()
-    is_known = False
+    known: set[str] = set()
     for step in every_step(space, tips):
         for op in step.changeset.patch.ops:
-            if isinstance(op, Put) and op.path.startswith(item_prefix(id)):
-                is_known = True
+            if isinstance(op, Put) and (found := parse_version_path(op.path)[0]) and id in (None, found):
+                known.add(found)
                 with suppress(Forgotten):
                     item = decode_version(space.body(op.value)).item
                     texts |= {item.text} if item else set()
-    return texts, is_known
+    return texts, known
 
 
-def _holding(engine: Engine, owner: str, id: str, texts: set[str]) -> Iterator[str]:
-    """Yield the threads of an owner in which one of these texts is, or a reference to the item that a model was shown."""
-    reference = re.escape(f"/{quote(owner, safe='')}/{id}@".encode())
+def _holding(engine: Engine, owner: str, id: str | None, texts: set[str]) -> Iterator[str]:
+    """Yield the threads of an owner in which one of these texts is, or a reference to the item that a model was shown.
+
+    An id of None is that of any item.
+    """
+    named = rb"[^@/]+" if id is None else re.escape(id.encode())
+    reference = re.escape(f"/{quote(owner, safe='')}/".encode()) + named + b"@"
     pattern = re.compile(b"|".join([b"mem://[^/]+" + reference, *map(as_words, sorted(texts))]))
     for thread, record in _threads(engine, RetentionPolicy(owners=(owner,))):
         facts = (fact for page in stored_objects.pages(engine, record.space) for fact in page)
