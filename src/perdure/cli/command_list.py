@@ -145,7 +145,7 @@ _MEMORY = {
     "unpin": "Show an item only to runs whose input it matches",
     "forget": "Forget an item, no matter which author wrote it; its history stays unless it is erased",
     "restore": "Put one item back as it was before its last change, or at a commit",
-    "undo": "Undo the last change of an owner's memory, whichever items it was about",
+    "undo": "Undo the last change of an owner's memory, whichever item it was about",
     "redo": "Reverse the last undo of an owner's memory",
 }
 

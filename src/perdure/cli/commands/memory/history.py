@@ -179,7 +179,7 @@ def undo(
     op_id: OpId = None,
     everywhere: Everywhere = EVERYWHERE,
 ) -> MemoryMoved:
-    """Undo the last change of an owner's memory, whichever items it was about
+    """Undo the last change of an owner's memory, whichever item it was about
 
     It says how many items that were: all that one call wrote is one change. It goes back a change at a time: to put one item back and leave the later changes of others, use `memory restore`.
     Nothing is lost: redo reverses it. What a thread has written is also taken back by an undo of that thread. An erasure
