@@ -243,8 +243,9 @@ def test_the_record_of_a_redacted_call_says_so(thread: Thread) -> None:
     assert gone.value.why == f"{WHY} by eve: a password"
 
 
-def test_the_repeat_guard_knows_a_redacted_call(store: Store) -> None:
-    """The same call again is not made without a person."""
+@pytest.mark.parametrize("what", ["call", "arguments", "result", "message"])
+def test_the_repeat_guard_knows_a_redacted_call(store: Store, what: str) -> None:
+    """The same call again is not made without a person, whether its arguments, its result or the message with it is gone."""
     made: list[str] = []
 
     @tool(effect="external_write")
@@ -256,7 +257,13 @@ def test_the_repeat_guard_knows_a_redacted_call(store: Store) -> None:
     script = Script(use("pay", to=SECRET), say("Paid."), use("pay", to=SECRET), say("Paid again."))
     thread = store.thread("pay", agent=Agent("desk", backend=script, tools=[pay]))
     thread.run("Pay")
-    redact(thread, thread.calls()[0].id)
+    call = thread.calls()[0].id
+    if what == "message":
+        redact(thread, next(each.id for each in thread.transcript() if each.role == "tool"))
+    elif what == "call":
+        redact(thread, call)
+    else:
+        redact(thread, call, part=what)
 
     again = thread.run("Pay once more")
 

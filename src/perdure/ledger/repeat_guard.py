@@ -62,7 +62,7 @@ from perdure.model import canonical
 from perdure.model.call import SETTLED, TWIN, UNCLEAR, CallRecord
 from perdure.model.canonical import Json
 from perdure.model.digest import Digest
-from perdure.model.event import GuardRefused
+from perdure.model.event import GuardRefused, MessageAppended
 from perdure.model.run import ENDED, RUN, RunRecord
 from perdure.model.ticket import Ticket
 
@@ -511,9 +511,20 @@ def _failed_elsewhere(other: CallRecord) -> bool:
 def is_told(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
     """True if a call that was done, with its result, is in the conversation of the timeline at `head`.
 
-    One whose arguments were redacted is not: its model cannot tell what it would repeat.
+    One whose arguments or result were redacted is not: its model cannot tell what it would repeat.
     """
-    return _is_said(space, other, timeline, head) and space.redaction(other.args) is None
+    return _is_said(space, other, timeline, head) and not _is_redacted(space, other)
+
+
+def _is_redacted(space: Space, other: CallRecord) -> bool:
+    """True if the arguments of a call were redacted, or the message that has its result."""
+    if not space.has_redactions:
+        return False
+    said = [other.args] if other.preview is None else [other.args, other.preview]
+    for commit in commits_of(space, other.result_label):
+        events = space.step(commit).changeset.events
+        said += [event.body for event in events if isinstance(event, MessageAppended)]
+    return any(space.redaction(each) is not None for each in said)
 
 
 def _is_said(space: Space, other: CallRecord, timeline: str, head: Digest | None) -> bool:
