@@ -306,7 +306,7 @@ def is_unclear(record: CallRecord) -> bool:
 
 
 def outcome_of(space: Space, other: CallRecord) -> CallRecord:
-    """Return what became of a started call; the thread of a child run knows that of its own calls."""
+    """Return the outcome of a started call; that of a child run's call is in the ledger of its own thread."""
     return _resolved(space, other).own
 
 
@@ -322,7 +322,7 @@ class _Resolved(NamedTuple):
 
 
 def _resolved(space: Space, other: CallRecord) -> _Resolved:
-    """Return what became of a started call.
+    """Return the outcome of a started call.
 
     Both records are the call itself, unless a child run made it: then its own thread has the first, and the second is
     the call of this thread whose tool ran the child.

@@ -8,7 +8,7 @@ again: the versions that were withdrawn then are withdrawn now.
 counts.  If a version that forgot the item is withdrawn, the version before it counts again.  Of the last ones that say
 the same, because several sources did, that of the strongest source counts: what a user said stays a user's, also if a
 model notes it again, and where the user's turn is undone it is the model's.  A version that differs in its pin begins
-anew, so the last pin counts, whoever set it.
+anew, so the last pin counts, from whichever source it is.
 
 `resolve` returns the version that `mem://<scope>/<owner>/<id>@<commit>` names.
 """

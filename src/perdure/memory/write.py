@@ -60,7 +60,7 @@ def write(
 ) -> CommitOutcome:
     """Replace all versions of an item by `version`; None removes the item.  With `beside` they stay, before it.
 
-    A version that depends on what is there is made anew for each commit that it may come on top of.
+    `version` may depend on what is there: it is then made once more for each commit that the change comes on top of.
     `meant` is what the caller asked for, which a write under the same op_id must ask for again; None: the version.
     Raises `Conflict`, having written nothing, if other writers are first at each attempt.
     """
@@ -121,7 +121,7 @@ def _on_newest(
     intent: Digest,
     author: str | None,
 ) -> CommitOutcome:
-    """Commit a change of the memory on top of its newest head, made anew for each head that it may come on top of."""
+    """Commit a change of the memory on top of its newest head; if that has moved, the change is made once more."""
     attempts = Attempts(f"'{space.label}'", f"nothing was written to '{space.label}'")
     while True:
         attempts.begin()

@@ -350,7 +350,7 @@ def turn(
 
 
 def _step_times(steps: Sequence[tuple[Digest, Commit, Changeset]]) -> Iterator[StepTime]:
-    """Yield when the models of a run took their steps; of an imported conversation nobody knows."""
+    """Yield when the models of a run took their steps; an imported conversation does not say."""
     for (_, before, _), (_, commit, changeset) in pairwise(steps):
         if commit.run is None or commit.run.startswith(IMPORT):
             continue
